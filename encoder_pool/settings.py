@@ -1,0 +1,50 @@
+"""Settings of the encoder pool, and of the model that both pools load, as they stand in `config.yaml`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from encoder_pool.wire import EmbeddingDtype
+
+
+class ModelSettings(BaseModel):
+    """Which checkpoint both pools load."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str = Field(min_length=1, description="A folder in Hugging Face format, or a hub id.")
+    revision: str | None = Field(None, description="Branch, tag or commit of a hub model.")
+    served_names: tuple[str, ...] = Field(
+        (), description="Names that clients may send as `model`, the first one is reported; default: `source`."
+    )
+    dtype: EmbeddingDtype = Field(
+        "bfloat16", description="Dtype of activations in both pools, and of the embeddings between them."
+    )
+    load_format: Literal["auto", "dummy"] = Field(
+        "auto", description="`dummy`: random weights from `seed`, nothing but the configuration is read."
+    )
+    seed: int = Field(0, ge=0, description="Seed of dummy weights.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that clients may use, never empty."""
+        return self.served_names or (self.source,)
+
+
+class EncoderSettings(BaseModel):
+    """The pool of vision encoders."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    replicas: int = Field(1, ge=1, description="Encoder replicas; each holds the whole vision tower.")
+    num_gpus: float = Field(0, ge=0, le=1, description="GPUs a replica reserves; 0 runs on the CPU.")
+    num_cpus: float = Field(0.1, ge=0, description="CPUs a replica reserves with Ray's scheduler.")
+    resources: dict[str, float] = Field({}, description="Custom Ray resources a replica reserves.")
+    cpu_threads: int | None = Field(
+        None, ge=1, description="Threads of a CPU replica's arithmetic; default: the machine's cores."
+    )
+    max_queued_tiles: int = Field(
+        1024, ge=17, description="Tiles that may wait in a replica before it refuses more (429)."
+    )

@@ -1,0 +1,1 @@
+"""Embeddings and a chat request in, an answer out: the pool of vLLM decoders."""

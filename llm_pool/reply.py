@@ -1,0 +1,19 @@
+"""What a decoder answers through its Serve handle; plain dataclasses, no vLLM import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The first item of every answer; for a stream (`stream=True`) more text chunks (`str`) follow.
+
+    status: HTTP status. Anything but 200 comes alone, with an OpenAI error body.
+    stream: True for server-sent events.
+    body: JSON text, or the first chunk of the stream ("data: {...}\\n\\n", one or more whole events).
+    """
+
+    status: int
+    stream: bool
+    body: str

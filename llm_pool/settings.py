@@ -1,0 +1,29 @@
+"""Settings of the decoder pool, as they stand in `config.yaml`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LLMSettings(BaseModel):
+    """The pool of vLLM decoders."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    replicas: int = Field(1, ge=1, description="Decoder replicas; each is a whole vLLM engine.")
+    num_cpus: float = Field(0.1, ge=0, description="CPUs a replica reserves with Ray's scheduler.")
+    resources: dict[str, float] = Field({}, description="Custom Ray resources a replica reserves.")
+    max_ongoing_requests: int = Field(
+        256, ge=1, description="Requests a replica takes at a time; vLLM queues those over max_num_seqs."
+    )
+    chunk_window_s: float = Field(
+        0.02, ge=0, le=1, description="Seconds over which streamed chunks are gathered before they are sent on."
+    )
+    engine_kwargs: dict[str, Any] = Field(
+        {}, description="vLLM engine arguments (fields of AsyncEngineArgs), e.g. max_model_len."
+    )
+    frontend_kwargs: dict[str, Any] = Field(
+        {}, description="vLLM serving options (fields of FrontendArgs), e.g. tool_call_parser, chat_template."
+    )
