@@ -57,15 +57,15 @@ class Environment:
         with (self.path / "install.log").open("a") as log:
             log.write(f"\n$ pip {' '.join(args)}\n")
             log.flush()
-            command = [str(self.python), "-m", "pip", *args, "--disable-pip-version-check", "--progress-bar", "off"]
+            command = [str(self.python), "-m", "pip", "--disable-pip-version-check", *args]
             return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
 
     def install(self, requirement: list[str], extra: str) -> None:
-        if self.pip("install", *requirement) == 0:
+        if self.pip("install", "--progress-bar", "off", *requirement) == 0:
             return
         if extra == "cpu":
             say("pip's own sources lack the CPU build of torch; trying PyTorch's CPU wheel index too")
-            if self.pip("install", *requirement, "--extra-index-url", PYTORCH_CPU_INDEX) == 0:
+            if self.pip("install", "--progress-bar", "off", *requirement, "--extra-index-url", PYTORCH_CPU_INDEX) == 0:
                 return
         log = self.path / "install.log"
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
@@ -76,7 +76,8 @@ class Environment:
         for module in OPTIONAL_MEDIA:
             if not self.imports(module):
                 say(f"{module} does not match this torch and is not needed: removed")
-                self.pip("uninstall", "--yes", module)
+                if self.pip("uninstall", "--yes", module) != 0:
+                    raise SystemExit(f"[environment] {module} could not be removed; see {self.path / 'install.log'}")
         if not self.imports("torchvision"):
             say("torchvision's compiled operators do not match this torch: declaring them without code")
             site = self.site_packages()

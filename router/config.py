@@ -1,0 +1,213 @@
+"""The configuration of an application: the typed `args:` of `config.yaml`, and the check of the whole file.
+
+python -m router.config --check config.yaml   # exit 1 and one line naming the field where something is wrong
+python -m router.config --schema              # the JSON schema of `args:`
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import ipaddress
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from encoder_pool.settings import EncoderSettings, ModelSettings
+from llm_pool.settings import LLMSettings
+from router.errors import path_of
+
+IMPORT_PATH = "router.app:build_app"
+# What `args:` derives for each deployment must not be overridden behind its back.
+DEPLOYMENTS = ("Router", "EncoderPool", "LLMPool")
+
+
+class RouterSettings(BaseModel):
+    """The HTTP ingress: request checks, image intake, hand-off."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    replicas: int = Field(1, ge=1, description="Router replicas; each decodes and tiles on its own CPU threads.")
+    num_cpus: float = Field(0.1, ge=0, description="CPUs a replica reserves with Ray's scheduler.")
+    resources: dict[str, float] = Field({}, description="Custom Ray resources a replica reserves.")
+    max_ongoing_requests: int = Field(512, ge=1, description="Requests a replica works on at a time.")
+    max_queued_requests: int = Field(
+        1024, ge=1, description="Requests that may wait for a pool in one Router before it answers 429."
+    )
+    image_threads: int = Field(2, ge=1, description="Threads that decode and tile pictures.")
+    max_body_bytes: int = Field(64 * 2**20, ge=1024, description="Largest request body in bytes; 413 above it.")
+    max_images: int = Field(16, ge=1, description="Most images in one request.")
+    max_image_bytes: int = Field(50 * 2**20, ge=1024, description="Largest encoded picture in bytes.")
+    max_image_pixels: int = Field(
+        64_000_000, ge=1, description="Largest picture in pixels, read from its header before it is decoded."
+    )
+    fetch_timeout_s: float = Field(10, gt=0, le=600, description="Seconds for fetching one picture by URL, in all.")
+    fetch_private_networks: tuple[str, ...] = Field(
+        (),
+        description="Networks (CIDR) that are not public and from which pictures may be fetched all the same, "
+        "e.g. 10.1.0.0/16. Others that are not public are never contacted.",
+    )
+    encode_timeout_s: float = Field(60, gt=0, description="Seconds for the encoding of a request's pictures.")
+    first_chunk_timeout_s: float = Field(
+        600,
+        gt=0,
+        description="Seconds from the hand-off to the first chunk of the answer, or to all of it if it is "
+        "not streamed.",
+    )
+
+    @field_validator("fetch_private_networks")
+    @classmethod
+    def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)
+        return networks
+
+
+class AppConfig(BaseModel):
+    """`args:` of the application in `config.yaml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: ModelSettings
+    encoder: EncoderSettings = EncoderSettings()  # type: ignore[call-arg]
+    llm: LLMSettings = LLMSettings()  # type: ignore[call-arg]
+    router: RouterSettings = RouterSettings()  # type: ignore[call-arg]
+
+
+class ConfigError(ValueError):
+    """One line that names the field and says what is wrong with it."""
+
+
+def parse_args(args: Any) -> AppConfig:
+    """`args:` as a checked AppConfig.
+
+    Raises ConfigError: a wrong key (the nearest right one is named) or value, vLLM's own argument names included.
+    """
+    try:
+        config = AppConfig.model_validate(args)
+    except ValidationError as error:
+        raise ConfigError(_describe(error)) from None
+    check_llm_kwargs(config.llm)
+    return config
+
+
+def check_llm_kwargs(llm: LLMSettings) -> None:
+    """Holds the two pass-through maps against vLLM's own fields. Raises ConfigError."""
+    # Imports vLLM, which takes seconds: only where there is something to check.
+    from llm_pool.engine_args import check_engine_kwargs, check_frontend_kwargs
+
+    for name, check in (("engine_kwargs", check_engine_kwargs), ("frontend_kwargs", check_frontend_kwargs)):
+        try:
+            check(getattr(llm, name))
+        except ValueError as error:
+            raise ConfigError(f"args.llm.{name}: {error}") from None
+
+
+def _describe(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = path_of(("args", *first["loc"]))
+    if first["type"] == "extra_forbidden":
+        fields = _fields_at(first["loc"][:-1])
+        return f"{where}: unknown key{_nearest(str(first['loc'][-1]), fields)}"
+    if first["type"] == "missing":
+        return f"{where}: required, but absent"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
+
+
+def _fields_at(location: tuple[str | int, ...]) -> list[str]:
+    model: Any = AppConfig
+    for step in location:
+        model = model.model_fields[str(step)].annotation
+    return list(model.model_fields)
+
+
+def _nearest(key: str, fields: list[str]) -> str:
+    close = difflib.get_close_matches(key, fields, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(sorted(fields))}"
+
+
+def check_file(path: Path) -> AppConfig:
+    """The application's AppConfig, once every key of the whole Serve file is known to be right.
+
+    Ray's own schema ignores keys that it does not know, so they are looked for here. Raises ConfigError.
+    """
+    from ray.serve.schema import ServeDeploySchema
+
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: not a Serve configuration (a map with `applications:`)")
+    try:
+        ServeDeploySchema.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise ConfigError(f"{path_of(tuple(first['loc']))}: {first['msg']}") from None
+    _refuse_unknown_keys(raw, ServeDeploySchema, "")
+
+    ours = [app for app in raw["applications"] if app.get("import_path") == IMPORT_PATH]
+    if len(ours) != 1:
+        raise ConfigError(f"applications: exactly one must have import_path {IMPORT_PATH!r}, found {len(ours)}")
+    overridden = [entry.get("name") for entry in ours[0].get("deployments", [])]
+    for name in overridden:
+        if name in DEPLOYMENTS:
+            raise ConfigError(
+                f"applications.deployments: {name}: replicas, resources and limits are set in `args:`, not here"
+            )
+    return parse_args(ours[0].get("args", {}))
+
+
+def _refuse_unknown_keys(raw: Any, model: Any, where: str) -> None:
+    """Recurses through a Serve file beside Ray's schema models, as far as those are models."""
+    if isinstance(raw, list):
+        for index, item in enumerate(raw):
+            _refuse_unknown_keys(item, model, f"{where}[{index}]")
+        return
+    nested = _model_in(model)
+    if nested is None or not isinstance(raw, dict):
+        return
+    fields = {(field.alias or name): field for name, field in nested.model_fields.items()}
+    for key, value in raw.items():
+        path = f"{where}.{key}" if where else str(key)
+        if key not in fields:
+            raise ConfigError(f"{path}: unknown key{_nearest(str(key), list(fields))}")
+        if key != "args":  # free-form for Ray; ours is checked by AppConfig
+            _refuse_unknown_keys(value, fields[key].annotation, path)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The pydantic model inside `annotation` (Optional[M], list[M], M), or None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        found = _model_in(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m router.config", description=(__doc__ or "").splitlines()[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", type=Path, metavar="FILE", help="check a Serve configuration file")
+    action.add_argument("--schema", action="store_true", help="print the JSON schema of `args:`")
+    options = parser.parse_args(argv)
+    if options.schema:
+        print(json.dumps(AppConfig.model_json_schema(), indent=2))
+        return 0
+    try:
+        check_file(options.check)
+    except ConfigError as error:
+        print(f"{options.check}: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.check}: ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""The name of an image in every cache: a hash of its bytes and of all that changes its embedding.
+
+Derived here and nowhere else; a name that a client sends with an image is ignored, since it would key caches that
+other clients share.
+"""
+
+from __future__ import annotations
+
+from blake3 import blake3
+
+from encoder_pool.wire import EmbeddingDtype
+
+
+def content_hash(data: bytes, *, fingerprint: str, dtype: EmbeddingDtype, max_tiles: int) -> str:
+    """Hex, 64 characters.
+
+    fingerprint: of the vision weights. dtype: the encoder computes in it. max_tiles: the limit of the canvas.
+    """
+    digest = blake3(f"{fingerprint}\0{dtype}\0{max_tiles}\0".encode())
+    return digest.update(data).hexdigest()

@@ -1,0 +1,88 @@
+"""Errors that a client sees, in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
+
+`type` follows vLLM's names, `code` is a word where a client may want to tell the case apart, else the HTTP status.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    404: "NotFoundError",
+    405: "MethodNotAllowedError",
+    413: "RequestTooLargeError",
+    429: "RateLimitError",
+    500: "InternalServerError",
+    503: "ServiceUnavailableError",
+}
+
+
+class ApiError(Exception):
+    """Ends a request with `status`; `message` is written for the client and holds none of its data."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> str:
+        """The JSON text of the answer."""
+        error = {
+            "message": self.message,
+            "type": TYPES.get(self.status, "InternalServerError"),
+            "param": self.param,
+            "code": self.code or self.status,
+        }
+        return json.dumps({"error": error})
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+
+
+def bad_request(message: str, param: str | None, code: str | None = None) -> ApiError:
+    """400: the client's request cannot be served as it stands."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unavailable(message: str, code: str, retry_after_s: int = 1) -> ApiError:
+    """503: try again later."""
+    return ApiError(503, message, code=code, retry_after_s=retry_after_s)
+
+
+def path_of(location: tuple[str | int, ...]) -> str:
+    """("messages", 0, "content", 1) -> "messages[0].content[1]"."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def from_validation(error: ValidationError) -> ApiError:
+    """The first thing that pydantic refused, named by its path, without the value that the client sent."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    # A union reports one line for each member, with the member's name in the path: cut there.
+    location: list[str | int] = []
+    for step in first["loc"]:
+        if isinstance(step, str) and not step.replace("_", "").isalnum():
+            break
+        if isinstance(step, str) and step[:1].isupper():
+            break
+        location.append(step)
+    message = first["msg"].removeprefix("Value error, ")
+    param = path_of(tuple(location)) or None
+    return bad_request(f"{param}: {message}" if param else message, param)
