@@ -1,0 +1,139 @@
+"""Embeddings from an encoder to a decoder, by reference: the only file that uses Serve's private handle API.
+
+Written for Ray 2.60 (pinned); tests/integration/router/test_handoff.py fails when what is used here moves.
+
+An encoder yields one array for each image shard and one small EmbeddingMeta last. The Router takes the references of
+the arrays without awaiting them, since awaiting a reference copies its value to the Router's node. It awaits the
+metadata, which comes last, so every error of the encoder is known before a decoder is called, and then the mere
+presence of the arrays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ray import ObjectRef
+from ray.exceptions import ObjectRefStreamEndOfStreamError
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+
+from encoder_pool.wire import EmbeddingMeta, HandOff, ImageShard
+
+# How often a call that waits for a replica looks whether there still is one: a handle without replicas never fails.
+LOOK_S = 0.25
+
+
+class PoolGoneError(Exception):
+    """The pool has no living replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Embeddings that exist somewhere in the object store; refs: one a shard, in order, owned by this process."""
+
+    meta: EmbeddingMeta
+    refs: list[ObjectRef]
+
+
+def by_reference(handle: DeploymentHandle) -> DeploymentHandle:
+    """`handle` for streaming calls whose values pass by reference, whatever Serve's environment variables say."""
+    return handle.options(stream=True, _by_reference=True)
+
+
+def has_replicas(handle: DeploymentHandle) -> bool:
+    """Whether the controller has told `handle` of a running replica (about a second after one died, it tells that)."""
+    router = handle._router
+    request_router = None if router is None else router._asyncio_router._request_router
+    return request_router is not None and bool(request_router.curr_replicas)
+
+
+async def encode(handle: DeploymentHandle, tiles: NDArray[np.uint8], shards: Sequence[ImageShard]) -> Encoded:
+    """Encodes on one replica; cancelled there when this is cancelled.
+
+    Raises PoolGoneError, RayActorError (the replica died), and what the encoder raised, as RayTaskError of that type.
+    """
+    response = handle.encode.remote(tiles, list(shards))
+    finished = False
+    try:
+        generator = await _assigned(handle, response)
+        *refs, meta_ref = generator._get_next_ref_n(len(shards) + 1)
+        try:
+            meta = await meta_ref
+        except ObjectRefStreamEndOfStreamError:
+            await _raise_last(refs)
+            raise RuntimeError("an encoder yielded fewer arrays than it was asked for") from None
+        for ref in refs:
+            await _exists(ref)
+        generator._consume_next_ref_n(len(shards) + 1)
+        finished = True
+        return Encoded(meta, refs)
+    finally:
+        # Cancelling this task alone would let the replica go on.
+        if not finished:
+            response.cancel()
+
+
+async def decode(
+    handle: DeploymentHandle, body: dict[str, Any], hand_off: HandOff | None, request_id: str, refs: Sequence[ObjectRef]
+) -> AsyncGenerator[Any, None]:
+    """The decoder's answer, item by item; leaving the generator early cancels the request there.
+
+    Raises PoolGoneError, RayActorError (the replica died), ObjectLostError (an array is gone).
+    """
+    # References are resolved only as top-level arguments, on the decoder's side.
+    response = handle.chat.remote(body, hand_off, request_id, *refs)
+    finished = False
+    try:
+        await _assigned(handle, response)
+        async for item in response:
+            yield item
+        finished = True
+    finally:
+        if not finished:
+            response.cancel()
+
+
+async def _assigned(handle: DeploymentHandle, response: DeploymentResponseGenerator) -> Any:
+    """The ObjectRefGenerator of a call, once a replica took it. Raises PoolGoneError when none is left to take it."""
+    assignment = asyncio.ensure_future(response._to_object_ref_gen())
+    try:
+        while not assignment.done():
+            await asyncio.wait([assignment], timeout=LOOK_S)
+            if not assignment.done() and not has_replicas(handle):
+                raise PoolGoneError
+        return assignment.result()
+    finally:
+        assignment.cancel()
+
+
+async def _raise_last(refs: list[ObjectRef]) -> None:
+    """A stream that ended early: its last item that was written is the error."""
+    for ref in reversed(refs):
+        try:
+            await ref
+        except ObjectRefStreamEndOfStreamError:
+            continue
+        return
+
+
+async def _exists(ref: ObjectRef) -> None:
+    """Waits until the object exists somewhere and fetches nothing.
+
+    `ref._ready()` would do the same, but leaves a reference cycle that pins the object until a garbage collection.
+    """
+    loop = asyncio.get_running_loop()
+    present: asyncio.Future[None] = loop.create_future()
+    unsubscribe = ref._on_ready(lambda _: loop.call_soon_threadsafe(_resolve, present))
+    try:
+        await present
+    finally:
+        unsubscribe()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
