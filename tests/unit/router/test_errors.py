@@ -1,0 +1,51 @@
+import json
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from router.errors import ApiError, bad_request, from_validation, path_of, unavailable
+
+
+def test_the_body_has_openais_shape():
+    error = json.loads(bad_request("too odd", "messages[0]", "odd").body())
+    assert error == {
+        "error": {"message": "too odd", "type": "BadRequestError", "param": "messages[0]", "code": "odd"}
+    }
+
+
+def test_without_a_code_the_status_stands_in():
+    assert json.loads(ApiError(404, "gone").body())["error"]["code"] == 404
+
+
+def test_a_refusal_for_now_says_when_to_come_back():
+    assert unavailable("later", "starting", retry_after_s=7).headers() == {"Retry-After": "7"}
+    assert bad_request("never", None).headers() == {}
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [(("messages", 0, "content", 1), "messages[0].content[1]"), (("n",), "n"), ((), "")],
+)
+def test_path_of(location, path):
+    assert path_of(location) == path
+
+
+class Inner(BaseModel):
+    a: int
+
+
+class Other(BaseModel):
+    b: int
+
+
+class Outer(BaseModel):
+    items: list[Inner | Other]
+
+
+def test_validation_names_the_field_and_not_the_union_member_nor_the_value():
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate({"items": [{"a": 1}, {"a": "secret"}]})
+    error = from_validation(caught.value)
+    assert error.status == 400
+    assert error.param == "items[1]"
+    assert "secret" not in error.message

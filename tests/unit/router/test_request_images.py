@@ -1,0 +1,88 @@
+import copy
+
+import pytest
+
+from router.errors import ApiError
+from router.request_images import split_images
+
+URL = "data:image/png;base64,AAAA"
+
+
+def image(url=URL, **more):
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def text(words="hi"):
+    return {"type": "text", "text": words}
+
+
+def chat(*contents):
+    return {"model": "m", "messages": [{"role": "user", "content": content} for content in contents]}
+
+
+def test_images_are_taken_in_prompt_order_and_replaced_by_their_place():
+    body = chat([image("a"), text(), image("b")], "plain", [text(), image("c")])
+    before = copy.deepcopy(body)
+    out, images = split_images(body, 16)
+    assert [(i.path, i.url) for i in images] == [
+        ("messages[0].content[0]", "a"),
+        ("messages[0].content[2]", "b"),
+        ("messages[2].content[1]", "c"),
+    ]
+    assert out["messages"][0]["content"] == [
+        {"type": "image_embeds", "image_embeds": 0},
+        text(),
+        {"type": "image_embeds", "image_embeds": 1},
+    ]
+    assert out["messages"][1]["content"] == "plain"
+    assert out["messages"][2]["content"][1] == {"type": "image_embeds", "image_embeds": 2}
+    assert body == before, "the client's body is left as it was"
+
+
+def test_a_url_may_stand_without_its_object():
+    _, [found] = split_images(chat([{"type": "image_url", "image_url": URL}]), 1)
+    assert found.url == URL
+
+
+def test_low_detail_is_one_tile():
+    _, images = split_images(chat([image(detail="low"), image(detail="high"), image()]), 3)
+    assert [i.one_tile for i in images] == [True, False, False]
+
+
+def test_a_clients_uuid_goes_no_further():
+    out, _ = split_images(chat([image() | {"uuid": "mine"}]), 1)
+    assert "uuid" not in out["messages"][0]["content"][0]
+
+
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [
+        ({"text": "x"}, "messages[0].content[1]"),
+        ({"type": "hologram"}, "messages[0].content[1]"),
+        ({"type": "input_audio", "input_audio": {}}, "messages[0].content[1]"),
+        ({"type": "video_url", "video_url": {"url": "x"}}, "messages[0].content[1]"),
+        ({"type": "image_embeds", "image_embeds": "x"}, "messages[0].content[1]"),
+        ({"type": ["image_url"]}, "messages[0].content[1]"),
+        (17, "messages[0].content[1]"),
+        ({"type": "image_url"}, "messages[0].content[1]"),
+        ({"type": "image_url", "image_url": None}, "messages[0].content[1]"),
+        ({"type": "image_url", "image_url": {"url": 5}}, "messages[0].content[1]"),
+        (image(detail="medium"), "messages[0].content[1]"),
+    ],
+)
+def test_a_bad_part_is_named(part, param):
+    with pytest.raises(ApiError) as caught:
+        split_images(chat([text(), part]), 16)
+    assert caught.value.status == 400
+    assert caught.value.param == param
+
+
+def test_too_many_images():
+    with pytest.raises(ApiError, match="at most 2 images") as caught:
+        split_images(chat([image(), image()], [image()]), 2)
+    assert caught.value.param == "messages[1].content[0]"
+
+
+@pytest.mark.parametrize("messages", [None, "x", [None], ["x"], [{"role": "user"}], [{"content": None}]])
+def test_other_faults_are_left_to_the_validation(messages):
+    assert split_images({"messages": messages}, 1)[1] == []
