@@ -70,7 +70,8 @@ class ImageSource:
             raise bad_request(f"{path}: the data URL has no comma between its type and its data", path)
         if not head.lower().endswith(";base64"):
             raise bad_request(f"{path}: the data URL must be base64 (data:image/png;base64,...)", path)
-        if len(payload) * 3 // 4 > self._max_bytes + 2:
+        # Four characters are three bytes, less one or two for the padding.
+        if len(payload) // 4 * 3 - payload[-2:].count("=") > self._max_bytes:
             raise self._too_large(path)
         try:
             data = base64.b64decode(payload, validate=True)
@@ -119,7 +120,7 @@ class ImageSource:
             connector = aiohttp.TCPConnector(limit=64, socket_factory=self._addresses.socket)
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                timeout=aiohttp.ClientTimeout(total=None),  # `read` holds the deadline
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "tessera", "Accept": "image/*"},
             )

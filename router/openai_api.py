@@ -21,6 +21,7 @@ from router.errors import ApiError, bad_request, from_validation, unavailable
 from router.image_source import ImageSource
 from router.pipeline import Pipeline
 from router.readiness import Readiness
+from router.special_tokens import SpecialTokens
 from router.tiling import Tiler
 
 logger = logging.getLogger("ray.serve")
@@ -44,6 +45,7 @@ class Router:
             timeout_s=settings.fetch_timeout_s,
             private_networks=settings.fetch_private_networks,
         )
+        self._special_tokens = SpecialTokens(config.model)
         self._pipeline = Pipeline(config, encoder, llm, source, Tiler(config.model))
         self._readiness = Readiness(self._pipeline, self._names[0])
 
@@ -53,6 +55,7 @@ class Router:
         body = await read_body(request, self._max_body_bytes)
         self._check_model(body)
         check_chat_request(body)
+        self._special_tokens.refuse(body)
         answer = await self._pipeline.answer(body, request_id)
         if not answer.head.stream:
             return Response(answer.head.body, answer.head.status, media_type="application/json")

@@ -62,7 +62,7 @@ def _image_of(part: Any, path: str) -> ImagePart | None:
     if not isinstance(part, dict):
         raise bad_request(f"{path}: a content part must be an object", path)
     kind = part.get("type")
-    if kind in TEXT_PARTS:
+    if isinstance(kind, str) and kind in TEXT_PARTS:
         return None
     if kind != "image_url":
         if kind is None:

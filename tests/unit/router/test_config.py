@@ -83,9 +83,7 @@ def test_a_file_that_is_no_yaml_or_absent(tmp_path):
 
 def test_the_command_prints_one_line_and_fails(tmp_path):
     path = serve_file(tmp_path, args=GOOD | {"encodr": {}})
-    done = subprocess.run(
-        [sys.executable, "-m", "router.config", "--check", str(path)], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "router.config", "--check", str(path)], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [f"{path}: args.encodr: unknown key; did you mean 'encoder'?"]
 

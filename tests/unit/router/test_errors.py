@@ -8,9 +8,7 @@ from router.errors import ApiError, bad_request, from_validation, path_of, unava
 
 def test_the_body_has_openais_shape():
     error = json.loads(bad_request("too odd", "messages[0]", "odd").body())
-    assert error == {
-        "error": {"message": "too odd", "type": "BadRequestError", "param": "messages[0]", "code": "odd"}
-    }
+    assert error == {"error": {"message": "too odd", "type": "BadRequestError", "param": "messages[0]", "code": "odd"}}
 
 
 def test_without_a_code_the_status_stands_in():
