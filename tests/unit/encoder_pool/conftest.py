@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import Llama4VisionConfig, Llama4VisionModel
 
 from demo.make_checkpoint import make_checkpoint
@@ -22,6 +23,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint")
     make_checkpoint(path, seed=0, dtype="float32")
     return path
+
+
+@pytest.fixture(scope="session")
+def tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
+    """All tensors of the tiny checkpoint by their names on disk; do not write to them."""
+    return {name: tensor for shard in checkpoint.glob("*.safetensors") for name, tensor in load_file(shard).items()}
 
 
 @pytest.fixture(scope="session")

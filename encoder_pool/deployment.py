@@ -1,0 +1,89 @@
+"""The Serve deployment that encodes tiles: validation, queue, and the order in which results leave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import numpy as np
+import torch
+from ray import serve
+
+from encoder_pool.batcher import TileBatcher
+from encoder_pool.fingerprint import fingerprint
+from encoder_pool.model import Llama4VisionEncoder
+from encoder_pool.ops import TorchOps
+from encoder_pool.runner import EagerRunner
+from encoder_pool.settings import EncoderSettings, ModelSettings
+from encoder_pool.weights import load_weights
+from encoder_pool.wire import EmbeddingMeta, ImageShard
+
+
+class EncoderPool:
+    """One replica: the whole vision encoder on one device. Raises CheckpointError where it cannot be loaded."""
+
+    def __init__(self, model: ModelSettings, encoder: EncoderSettings) -> None:
+        device = torch.device("cuda" if encoder.num_gpus else "cpu")
+        if device.type == "cpu":
+            # Ray sets the number of threads from num_cpus, which only reserves a share of the scheduler.
+            torch.set_num_threads(encoder.cpu_threads or len(os.sched_getaffinity(0)))
+        dtype = getattr(torch, model.dtype)
+        self._dtype = model.dtype
+        self._fingerprint = fingerprint(model)
+        geometry, weights = load_weights(model, dtype, device)
+        self._geometry = geometry
+        runner = EagerRunner(Llama4VisionEncoder(geometry, weights, TorchOps(geometry, dtype, device)))
+        # A replica is ready once it has encoded a tile.
+        runner.encode([np.zeros((1, *geometry.tile_shape), np.uint8)])
+        self._batcher = TileBatcher(runner, encoder.max_queued_tiles)
+
+    async def encode(
+        self, tiles: np.ndarray, images: list[ImageShard]
+    ) -> AsyncGenerator[np.ndarray | EmbeddingMeta, None]:
+        """Encodes the tiles of all shards, uint8 [sum of their tiles, channels, tile, tile], in order.
+
+        Yields for each shard one array [tiles * tokens_per_tile, text_width] in the carrier dtype (see wire.py), then
+        one EmbeddingMeta. Raises ValueError where the arguments do not fit, QueueFullError and
+        NonFiniteEmbeddingsError.
+        """
+        self._validate(tiles, images)
+        rows = await self._batcher.encode(tiles)
+        start = 0
+        for image in images:
+            stop = start + image.tiles * self._geometry.tokens_per_tile
+            yield rows[start:stop]
+            start = stop
+        yield EmbeddingMeta(len(images), self._dtype, self._fingerprint, tuple(images))
+
+    def _validate(self, tiles: np.ndarray, images: list[ImageShard]) -> None:
+        if not isinstance(tiles, np.ndarray) or tiles.dtype != np.uint8:
+            raise ValueError(
+                f"tiles must be a numpy array of uint8, not {getattr(tiles, 'dtype', type(tiles).__name__)}"
+            )
+        if tiles.shape[1:] != self._geometry.tile_shape:
+            raise ValueError(f"tiles must have shape [n, *{self._geometry.tile_shape}], not {tiles.shape}")
+        counts = [image.tiles for image in images]
+        if not counts or min(counts) < 1 or sum(counts) != len(tiles):
+            raise ValueError(f"images of {counts} tiles do not add up to the {len(tiles)} tiles that came")
+
+    def check_health(self) -> None:
+        """Raises once an encode has failed for another reason than its values: Serve then replaces the replica."""
+        if self._batcher.failure is not None:
+            raise RuntimeError("encoding failed") from self._batcher.failure
+
+
+def encoder_deployment(settings: EncoderSettings) -> serve.Deployment:
+    """The deployment `EncoderPool`, sized by its settings; bind it with (ModelSettings, EncoderSettings)."""
+    actor_options: dict[str, Any] = {
+        "num_gpus": settings.num_gpus,
+        "num_cpus": settings.num_cpus,
+        "resources": settings.resources,
+    }
+    return serve.deployment(EncoderPool).options(
+        name="EncoderPool",
+        num_replicas=settings.replicas,
+        ray_actor_options=actor_options,
+        # The queue is bounded in tiles, by the replica itself; every waiting request has at least one.
+        max_ongoing_requests=settings.max_queued_tiles + 64,
+    )
