@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from encoder_pool.weights import load_weights
 from encoder_pool.wire import EmbeddingMeta, ImageShard
 
 
+@serve.deployment
 class EncoderPool:
     """One replica: the whole vision encoder on one device. Raises CheckpointError where it cannot be loaded."""
 
@@ -71,19 +71,3 @@ class EncoderPool:
         """Raises once an encode has failed for another reason than its values: Serve then replaces the replica."""
         if self._batcher.failure is not None:
             raise RuntimeError("encoding failed") from self._batcher.failure
-
-
-def encoder_deployment(settings: EncoderSettings) -> serve.Deployment:
-    """The deployment `EncoderPool`, sized by its settings; bind it with (ModelSettings, EncoderSettings)."""
-    actor_options: dict[str, Any] = {
-        "num_gpus": settings.num_gpus,
-        "num_cpus": settings.num_cpus,
-        "resources": settings.resources,
-    }
-    return serve.deployment(EncoderPool).options(
-        name="EncoderPool",
-        num_replicas=settings.replicas,
-        ray_actor_options=actor_options,
-        # The queue is bounded in tiles, by the replica itself; every waiting request has at least one.
-        max_ongoing_requests=settings.max_queued_tiles + 64,
-    )

@@ -1,0 +1,113 @@
+"""Order, limits, cancellation and failures of the tile queue, with a runner that the test lets run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from encoder_pool.batcher import TileBatcher
+from encoder_pool.errors import NonFiniteEmbeddingsError, QueueFullError
+from encoder_pool.runner import EncodedBatch
+
+
+class HeldRunner:
+    """Encodes a tile to its own number; each batch waits until the test releases it."""
+
+    concurrency = 1
+
+    def __init__(self, batch_tiles: int = 10) -> None:
+        self.batch_tiles = batch_tiles
+        self.batches: list[list[int]] = []
+        self.gate = threading.Semaphore(0)
+        self.error: Exception | None = None
+
+    def encode(self, items: Sequence[np.ndarray]) -> EncodedBatch:
+        self.batches.append([int(item[0]) for item in items])
+        assert self.gate.acquire(timeout=10)
+        if self.error is not None:
+            raise self.error
+        return EncodedBatch(list(items), [item[0] >= 0 for item in items])
+
+
+def item(number: int, tiles: int = 1) -> np.ndarray:
+    return np.full(tiles, number)
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.05)
+
+
+async def test_what_waits_becomes_one_batch_in_order() -> None:
+    runner = HeldRunner()
+    batcher = TileBatcher(runner, max_queued_tiles=100)
+    tasks = [asyncio.create_task(batcher.encode(item(i))) for i in range(5)]
+    await settle()
+    assert batcher.queued_tiles == 4
+    runner.gate.release(2)
+    results = await asyncio.gather(*tasks)
+    assert [int(rows[0]) for rows in results] == list(range(5))
+    assert runner.batches == [[0], [1, 2, 3, 4]]
+    assert batcher.queued_tiles == 0
+
+
+async def test_batches_keep_to_the_budget_without_overtaking() -> None:
+    runner = HeldRunner(batch_tiles=10)
+    batcher = TileBatcher(runner, max_queued_tiles=100)
+    sizes = [1, 6, 4, 17, 1]
+    tasks = [asyncio.create_task(batcher.encode(item(i, size))) for i, size in enumerate(sizes)]
+    runner.gate.release(10)
+    results = await asyncio.gather(*tasks)
+    assert [len(rows) for rows in results] == sizes
+    assert runner.batches == [[0], [1, 2], [3], [4]]
+
+
+async def test_cancelled_work_that_has_not_begun_is_dropped() -> None:
+    runner = HeldRunner()
+    batcher = TileBatcher(runner, max_queued_tiles=100)
+    tasks = [asyncio.create_task(batcher.encode(item(i))) for i in range(3)]
+    await settle()
+    tasks[0].cancel()  # running: its result is thrown away
+    tasks[1].cancel()  # waiting: never starts
+    await settle()
+    assert batcher.queued_tiles == 1
+    runner.gate.release(2)
+    assert int((await tasks[2])[0]) == 2
+    assert runner.batches == [[0], [2]]
+
+
+async def test_a_full_queue_refuses_but_an_empty_one_takes_any_request() -> None:
+    runner = HeldRunner()
+    batcher = TileBatcher(runner, max_queued_tiles=3)
+    first = asyncio.create_task(batcher.encode(item(0)))
+    await settle()
+    large = asyncio.create_task(batcher.encode(item(1, 17)))
+    await settle()
+    with pytest.raises(QueueFullError, match="17 tiles are waiting"):
+        await batcher.encode(item(2))
+    runner.gate.release(2)
+    await asyncio.gather(first, large)
+
+
+async def test_non_finite_output_fails_its_own_request_only() -> None:
+    runner = HeldRunner()
+    batcher = TileBatcher(runner, max_queued_tiles=100)
+    tasks = [asyncio.create_task(batcher.encode(item(i))) for i in (0, 1, -1, 3)]
+    runner.gate.release(2)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[2], NonFiniteEmbeddingsError)
+    assert [int(results[i][0]) for i in (0, 1, 3)] == [0, 1, 3]
+    assert batcher.failure is None
+
+
+async def test_a_failing_runner_fails_the_batch_and_the_health() -> None:
+    runner = HeldRunner()
+    runner.error = RuntimeError("device lost")
+    batcher = TileBatcher(runner, max_queued_tiles=100)
+    runner.gate.release()
+    with pytest.raises(RuntimeError, match="device lost"):
+        await batcher.encode(item(0))
+    assert batcher.failure is runner.error
