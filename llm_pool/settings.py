@@ -13,7 +13,16 @@ class LLMSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     replicas: int = Field(1, ge=1, description="Decoder replicas; each is a whole vLLM engine.")
+    gpus_per_node: int | None = Field(
+        None,
+        ge=0,
+        description="GPUs that one node offers an engine; an engine that needs more spans nodes; 0 runs on the CPU; "
+        "default: as many as the best equipped node of the cluster has.",
+    )
     num_cpus: float = Field(0.1, ge=0, description="CPUs a replica reserves with Ray's scheduler.")
+    cpu_threads: int | None = Field(
+        None, ge=1, description="Threads of a CPU engine's arithmetic; default: the machine's cores."
+    )
     resources: dict[str, float] = Field({}, description="Custom Ray resources a replica reserves.")
     max_ongoing_requests: int = Field(
         256, ge=1, description="Requests a replica takes at a time; vLLM queues those over max_num_seqs."

@@ -1,0 +1,104 @@
+"""The Serve deployment that answers chat requests from embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import numpy as np
+from ray import serve
+
+from encoder_pool.settings import ModelSettings
+from encoder_pool.wire import HandOff
+from llm_pool.coalesce import coalesce
+from llm_pool.embeddings import rebuild
+from llm_pool.engine import Engine
+from llm_pool.errors import EncoderMismatchError, RefusedError
+from llm_pool.image_parts import fill_image_parts
+from llm_pool.media_connector import TICKETS
+from llm_pool.placement import place
+from llm_pool.reply import Reply
+from llm_pool.settings import LLMSettings
+
+logger = logging.getLogger("ray.serve")
+
+
+class LLMPool:
+    """One replica: a whole vLLM engine, its workers on one or several GPUs or on the CPU."""
+
+    async def __init__(self, model: ModelSettings, llm: LLMSettings) -> None:  # type: ignore[misc]
+        self._window_s = llm.chunk_window_s
+        self._mismatch_logged = False
+        self._engine = await Engine.start(model, llm)
+
+    async def chat(
+        self, body: dict[str, Any], hand_off: HandOff | None, request_id: str, *arrays: np.ndarray
+    ) -> AsyncGenerator[Reply | str, None]:
+        """Answers a chat request: first a Reply, then for a stream its other chunks.
+
+        body: as vLLM takes it, except that an image part is {"type": "image_embeds", "image_embeds": i} for image i of
+        `hand_off`, whose arrays follow (see HandOff); None for a text-only request. A stream's first chunk waits for
+        the first token: what fails before is a Reply with its status, what fails after is an error event that ends
+        the stream without [DONE].
+        """
+        try:
+            images = await asyncio.to_thread(rebuild, hand_off, arrays, self._engine.spec) if hand_off else []
+            with TICKETS.issue([image.values for image in images]) as tickets:
+                fill_image_parts(body.get("messages"), images, tickets)
+                answer = await self._engine.chat(body, request_id)
+        except RefusedError as error:
+            self._log(error, request_id)
+            yield Reply(error.status, False, error.body())
+            return
+        if isinstance(answer, Reply):
+            yield answer
+            return
+        chunks = coalesce(answer, self._window_s)
+        try:
+            yield Reply(200, True, await anext(chunks))
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            # Not left to the garbage collector: it is what ends the request in the engine.
+            await chunks.aclose()
+
+    def _log(self, error: RefusedError, request_id: str) -> None:
+        if isinstance(error, EncoderMismatchError):
+            # Every image request will fail in the same way until someone acts: once is loud enough.
+            if self._mismatch_logged:
+                return
+            self._mismatch_logged = True
+        logger.error("request %s refused, %s: %s", request_id, error.code, error.message)
+
+    async def models(self) -> dict[str, Any]:
+        """The answer of GET /v1/models."""
+        return await self._engine.models()
+
+    async def stats(self) -> dict[str, int]:
+        """unfinished: requests that wait or run in the engine; tickets: embeddings that it has not taken yet."""
+        return {"unfinished": self._engine.unfinished_requests(), "tickets": len(TICKETS)}
+
+    async def check_health(self) -> None:
+        """Raises once the engine has died: Serve then replaces the replica."""
+        await self._engine.check_health()
+
+    def __del__(self) -> None:
+        # Serve calls this when it stops a replica; a replica whose start failed has no engine.
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.shutdown()
+
+
+def llm_deployment(settings: LLMSettings) -> serve.Deployment:
+    """The deployment `LLMPool`, sized and placed by its settings, whose `gpus_per_node` must be set (see `resolve`).
+
+    Bind it with (ModelSettings, LLMSettings).
+    """
+    return serve.deployment(LLMPool).options(
+        name="LLMPool",
+        num_replicas=settings.replicas,
+        max_ongoing_requests=settings.max_ongoing_requests,
+        **place(settings).serve_options,
+    )
