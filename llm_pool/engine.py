@@ -104,9 +104,7 @@ class Engine:
         if isinstance(answer, ChatCompletionResponse):
             return Reply(200, False, answer.model_dump_json())
         first = await anext(answer)
-        if first.startswith(ERROR_EVENT):
-            return _error_reply(ErrorResponse.model_validate_json(first.removeprefix("data: ")).error)
-        return _events(first, answer)
+        return _error_in(first) or _events(first, answer)
 
     async def models(self) -> dict[str, Any]:
         """The answer of GET /v1/models: one entry for each served name."""
@@ -139,13 +137,21 @@ async def _events(first: str, rest: AsyncGenerator[str, None]) -> AsyncGenerator
     try:
         yield first
         async for event in rest:
-            if event.startswith(ERROR_EVENT):
+            error = _error_in(event)
+            if error is not None:
                 # vLLM goes on to [DONE], which would make a failure look like an answer.
-                yield f"data: {_error_reply(ErrorResponse.model_validate_json(event.removeprefix('data: ')).error).body}\n\n"
+                yield f"data: {error.body}\n\n"
                 return
             yield event
     finally:
         await rest.aclose()
+
+
+def _error_in(event: str) -> Reply | None:
+    """The error that an event of vLLM's stream reports."""
+    if not event.startswith(ERROR_EVENT):
+        return None
+    return _error_reply(ErrorResponse.model_validate_json(event.removeprefix("data:")).error)
 
 
 def _refusal(error: Exception, request_id: str) -> Reply:
