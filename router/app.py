@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray import serve
 from ray.serve import Application
 
 from encoder_pool.deployment import EncoderPool
-from llm_pool.deployment import LLMPool
-from llm_pool.placement import serve_options
-from router.config import AppConfig, ConfigError, parse_args
+from llm_pool.deployment import llm_deployment
+from llm_pool.placement import resolve
+from router.config import AppConfig, parse_args
 from router.openai_api import Router
 
 # A dead replica is noticed and replaced after about this long.
@@ -25,37 +26,30 @@ def build_app(args: dict[str, Any]) -> Application:
 
 
 def bind(config: AppConfig) -> Application:
-    """The application of a checked configuration."""
-    router, encoder = config.router, config.encoder
-    pools = {
+    """The application of a checked configuration; asks the running cluster for its GPUs where that is left open."""
+    router, encoder, llm = config.router, config.encoder, resolve(config.llm)
+    pools: dict[str, Any] = {
         "max_queued_requests": router.max_queued_requests,
         "health_check_period_s": HEALTH_CHECK_PERIOD_S,
         "graceful_shutdown_timeout_s": DRAIN_S,
     }
-    encoders = EncoderPool.options(
+    encoders = EncoderPool.options(  # type: ignore[attr-defined]
         num_replicas=encoder.replicas,
         ray_actor_options={
             "num_cpus": encoder.num_cpus,
             "num_gpus": encoder.num_gpus,
             "resources": encoder.resources,
         },
-        # The replica's own queue is bounded in tiles; this only has to be wide enough to fill it.
+        # The replica bounds its own queue, in tiles; every waiting request has at least one.
         max_ongoing_requests=encoder.max_queued_tiles,
         **pools,
-    )
-    decoders = LLMPool.options(
-        num_replicas=config.llm.replicas,
-        max_ongoing_requests=config.llm.max_ongoing_requests,
-        **serve_options(config.llm),
-        **pools,
-    )
-    ingress = Router.options(
+    ).bind(config.model, encoder)
+    decoders = llm_deployment(llm).options(**pools).bind(config.model, llm)
+    ingress = serve.deployment(Router).options(
+        name="Router",
         num_replicas=router.replicas,
         ray_actor_options={"num_cpus": router.num_cpus, "resources": router.resources},
         max_ongoing_requests=router.max_ongoing_requests,
         graceful_shutdown_timeout_s=DRAIN_S,
     )
-    return ingress.bind(config, encoders.bind(config.model, config.encoder), decoders.bind(config.model, config.llm))
-
-
-__all__ = ["ConfigError", "bind", "build_app"]
+    return ingress.bind(config, encoders, decoders)

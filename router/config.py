@@ -10,6 +10,7 @@ import argparse
 import difflib
 import ipaddress
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.schema:
         print(json.dumps(AppConfig.model_json_schema(), indent=2))
         return 0
+    # vLLM is imported for its argument names alone; what it logs meanwhile would hide the one line that matters.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         check_file(options.check)
     except ConfigError as error:

@@ -89,7 +89,7 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
     """16-bit grey scaled to 8 bits; Pillow's own conversion would clip at 255."""
     grey = np.asarray(image).astype(np.float64)
     if image.mode == "F":
-        scale = 255 if grey.max() <= 1 else 1
+        scale = 255.0 if grey.max() <= 1 else 1.0
     else:
         scale = 1 / 257  # 65535 -> 255
     return Image.fromarray(np.clip(np.rint(np.nan_to_num(grey * scale)), 0, 255).astype(np.uint8)).convert("RGB")

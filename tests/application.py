@@ -1,0 +1,81 @@
+"""A running application for the tests: `serve run` on a cluster, from the configuration that users get."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+START_S = 240
+
+
+@dataclass(frozen=True)
+class Tessera:
+    """A running application. url: of its HTTP ingress; model: its name; address: of its Ray cluster."""
+
+    url: str
+    model: str
+    address: str
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def default_config(checkpoint: Path, port: int) -> dict[str, Any]:
+    """config.yaml as a user gets it, but for its port and the checkpoint."""
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["http_options"]["port"] = port
+    config["applications"][0]["args"]["model"]["source"] = str(checkpoint)
+    return config
+
+
+@contextlib.contextmanager
+def serve_run(config: dict[str, Any], address: str, folder: Path) -> Iterator[Tessera]:
+    """`serve run` on the cluster at `address` ("local": one of its own), ready when this yields."""
+    path, log = folder / "config.yaml", folder / "serve.log"
+    path.write_text(yaml.safe_dump(config))
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("serve")), "run", str(path), "--address", address],
+            cwd=ROOT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://127.0.0.1:{config['http_options']['port']}"
+    try:
+        _wait_until_ready(url, process, log)
+        yield Tessera(url, config["applications"][0]["args"]["model"]["served_names"][0], address)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns when /health answers 200; fails with the log's end where the process ends or time runs out."""
+    deadline = time.monotonic() + START_S
+    said = ""
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            answer = httpx.get(f"{url}/health", timeout=5)
+            if answer.status_code == 200:
+                return
+            said = answer.text
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+    pytest.fail(f"the application did not become ready (last answer of /health: {said!r})\n{tail}", pytrace=False)

@@ -1,0 +1,60 @@
+"""What the tests share: the demo checkpoint, and one running application on one cluster of three raylets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.application import Tessera, default_config, free_port, serve_run
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# A loopback address of the tests' own web hosts: the only one that is not public and may be fetched from.
+WEB_HOST = "127.0.0.5"
+ROOMS = {"router": "tessera_router", "encoder": "tessera_encoder", "llm": "tessera_decoder"}
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The random-weight demo checkpoint in bfloat16, seed 0."""
+    from demo.make_checkpoint import make_checkpoint
+
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    make_checkpoint(path, seed=0)
+    return path
+
+
+@pytest.fixture(scope="session")
+def three_raylets() -> Iterator[str]:
+    """The address of a cluster with one raylet for each pool, told apart by the custom resources of the pools."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    # A short path: the names of sockets below it must stay under 108 characters.
+    folder = tempfile.mkdtemp(prefix="tessera-", dir="/tmp")
+    os.environ["RAY_TMPDIR"] = folder
+    cluster = Cluster()
+    for resource in ROOMS.values():
+        cluster.add_node(num_cpus=2, object_store_memory=300 * 2**20, resources={resource: 1}, include_dashboard=False)
+    yield cluster.address
+    ray.shutdown()
+    cluster.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def tessera(three_raylets: str, tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tessera]:
+    """`serve run` on the cluster of three raylets, started once for all tests that want a running application."""
+    config = default_config(tiny_checkpoint, free_port())
+    args = config["applications"][0]["args"]
+    for section, resource in ROOMS.items():
+        args[section]["resources"] = {resource: 0.1}
+    args["router"] |= {"fetch_private_networks": [f"{WEB_HOST}/32"], "fetch_timeout_s": 3}
+    with serve_run(config, three_raylets, tmp_path_factory.mktemp("application")) as running:
+        yield running

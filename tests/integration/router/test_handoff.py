@@ -1,0 +1,185 @@
+"""The hand-off on a cluster of three raylets, one for each pool.
+
+A probe on the Router's node runs the Router's own module against the pools of the running application; Ray is asked
+where the objects are. Everything that the module takes from Serve's private API is exercised here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import ray
+from ray import serve
+
+from encoder_pool.wire import HandOff, ImageShard
+from tests.conftest import ROOMS
+
+# 3 tiles of the demo model are 3 * 144 * width * 2 bytes: over the 100 KB below which Ray sends objects inline.
+TILES = 3
+
+
+@serve.deployment(ray_actor_options={"num_cpus": 0, "resources": {ROOMS["router"]: 0.01}})
+class Probe:
+    """Calls router.handoff as the Router does, in a process on the Router's node."""
+
+    def __init__(self) -> None:
+        from router import handoff
+
+        self.handoff = handoff
+        handles = [serve.get_deployment_handle(name, "tessera") for name in ("EncoderPool", "LLMPool")]
+        self.encoder, self.llm = (handoff.by_reference(handle) for handle in handles)
+
+    async def call(self, job, *args):
+        return await job(self, *args)
+
+
+def shards(count: int = 1) -> list[ImageShard]:
+    return [ImageShard(f"{i:064x}", TILES, (1, 2)) for i in range(count)]
+
+
+def tiles(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 3, 336, 336), dtype=np.uint8)
+
+
+def request(images: int = 1) -> dict:
+    content = [{"type": "image_embeds", "image_embeds": i} for i in range(images)]
+    return {"messages": [{"role": "user", "content": [*content, {"type": "text", "text": "?"}]}], "max_tokens": 2}
+
+
+def node_roles() -> dict[str, str]:
+    return {
+        node["NodeID"]: room
+        for node in ray.nodes()
+        for room, resource in ROOMS.items()
+        if node["Alive"] and resource in node["Resources"]
+    }
+
+
+def bytes_used() -> int:
+    """Bytes in the object stores of all nodes."""
+    from ray._private.internal_api import node_stats
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    stats = [node_stats(n["NodeManagerAddress"], n["NodeManagerPort"], include_memory_info=False) for n in alive]
+    return sum(one.store_stats.object_store_bytes_used for one in stats)
+
+
+@pytest.fixture(scope="module")
+def probe(tessera):
+    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
+    handle = serve.run(Probe.bind(), name="probe", route_prefix=None)
+
+    def call(job, *args):
+        return handle.call.remote(job, *args).result(timeout_s=120)
+
+    yield call
+    serve.delete("probe")
+
+
+async def encode_and_decode(probe, images):
+    """(object locations after the encode, the reply, locations after the decode)."""
+    from ray.experimental import get_object_locations
+
+    handoff = probe.handoff
+    encoded = await handoff.encode(probe.encoder, tiles(TILES * images), shards(images))
+
+    def locations():
+        return [found["node_ids"] for found in get_object_locations(encoded.refs).values()]
+
+    before = locations()
+    hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards(images)))
+    items = [item async for item in handoff.decode(probe.llm, request(images), hand_off, "probe", encoded.refs)]
+    await asyncio.sleep(0.3)
+    return before, items, locations(), encoded.meta
+
+
+def test_embeddings_never_reach_the_routers_node(probe):
+    before, [reply], after, meta = probe(encode_and_decode, 2)
+    assert reply.status == 200, reply.body
+    assert meta.n == 2
+    roles = node_roles()
+    assert [{roles[node] for node in nodes} for nodes in before] == [{"encoder"}, {"encoder"}]
+    assert [{roles[node] for node in nodes} for nodes in after] == [{"encoder", "llm"}, {"encoder", "llm"}]
+
+
+async def failing_encode(probe):
+    try:
+        await probe.handoff.encode(probe.encoder, tiles(1)[:, :, :7], shards())
+    except ValueError as error:
+        return str(error)
+
+
+def test_an_encoders_error_is_known_before_the_decoder_is_called(probe):
+    assert "tiles must have shape" in probe(failing_encode)
+
+
+async def pools_have_replicas(probe):
+    return [probe.handoff.has_replicas(handle) for handle in (probe.encoder, probe.llm)]
+
+
+def test_replicas_are_known(probe):
+    assert probe(pools_have_replicas) == [True, True]
+
+
+async def absent_pool(probe):
+    absent = probe.handoff.by_reference(serve.get_deployment_handle("Absent", "nowhere"))
+    assert not probe.handoff.has_replicas(absent)
+    try:
+        async with asyncio.timeout(10):
+            await probe.handoff.encode(absent, tiles(TILES), shards())
+    except Exception as error:
+        return type(error).__name__
+
+
+def test_a_pool_without_replicas_is_an_error_and_no_wait(probe):
+    assert probe(absent_pool) == "PoolGoneError"
+
+
+async def cancelled_encodes(probe, count):
+    for i in range(count):
+        task = asyncio.create_task(probe.handoff.encode(probe.encoder, tiles(TILES, i), shards()))
+        await asyncio.sleep(0.02 * (i % 5))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def abandoned_decodes(probe, count):
+    for _ in range(count):
+        encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards())
+        hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
+        items = probe.handoff.decode(probe.llm, request() | {"stream": True}, hand_off, "probe", encoded.refs)
+        await anext(items)
+        await items.aclose()
+
+
+async def finished(probe, count):
+    for _ in range(count):
+        await encode_and_decode_once(probe)
+
+
+async def encode_and_decode_once(probe):
+    encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards())
+    hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
+    return [x async for x in probe.handoff.decode(probe.llm, request(), hand_off, "probe", encoded.refs)]
+
+
+async def collect_nothing(probe, on):
+    """Cycles must not be needed for release, so the probe's garbage collector rests while objects are counted."""
+    import gc
+
+    (gc.enable if on else gc.disable)()
+
+
+@pytest.mark.parametrize(("job", "count"), [(finished, 100), (cancelled_encodes, 20), (abandoned_decodes, 10)])
+async def test_no_object_stays_pinned(probe, job, count):
+    probe(collect_nothing, False)
+    start = bytes_used()
+    probe(job, count)
+    for _ in range(40):
+        if bytes_used() <= start:
+            break
+        await asyncio.sleep(0.25)
+    probe(collect_nothing, True)
+    assert bytes_used() <= start
