@@ -16,6 +16,8 @@ import numpy as np
 from encoder_pool.errors import NonFiniteEmbeddingsError, QueueFullError
 from encoder_pool.runner import EncodedBatch, Runner
 
+OnBatch = Callable[[EncodedBatch, int, float], None]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
@@ -26,13 +28,17 @@ class _Waiting:
 class TileBatcher:
     """Belongs to one event loop; the runner works in threads of its own.
 
-    on_batch: called on the event loop with every batch's number of tiles, once it is encoded.
+    on_batch: called on the event loop with every encoded batch, its number of tiles and the seconds it took.
+    on_queue: called on the event loop with the number of waiting tiles whenever it has changed.
     """
 
-    def __init__(self, runner: Runner, max_queued_tiles: int, on_batch: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, runner: Runner, max_queued_tiles: int, on_batch: OnBatch, on_queue: Callable[[int], None]
+    ) -> None:
         self._runner = runner
         self._max_queued_tiles = max_queued_tiles
         self._on_batch = on_batch
+        self._on_queue = on_queue
         self._queue: deque[_Waiting] = deque()
         self._threads = ThreadPoolExecutor(runner.concurrency, thread_name_prefix="encode")
         self._running: set[asyncio.Task[None]] = set()
@@ -50,7 +56,7 @@ class TileBatcher:
             raise QueueFullError(f"{self.queued_tiles} tiles are waiting, at most {self._max_queued_tiles} may")
         item = _Waiting(tiles, asyncio.get_running_loop().create_future())
         self._queue.append(item)
-        self.queued_tiles += len(tiles)
+        self._count(len(tiles))
         self._start_batches()
         try:
             return await item.rows
@@ -60,7 +66,11 @@ class TileBatcher:
 
     def _remove(self, item: _Waiting) -> None:
         self._queue.remove(item)
-        self.queued_tiles -= len(item.tiles)
+        self._count(-len(item.tiles))
+
+    def _count(self, tiles: int) -> None:
+        self.queued_tiles += tiles
+        self._on_queue(self.queued_tiles)
 
     def _start_batches(self) -> None:
         while self._queue and len(self._running) < self._runner.concurrency:
@@ -83,18 +93,15 @@ class TileBatcher:
 
     async def _run(self, batch: list[_Waiting]) -> None:
         loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
-            encoded: EncodedBatch = await loop.run_in_executor(
-                self._threads, self._runner.encode, [item.tiles for item in batch]
-            )
+            encoded = await loop.run_in_executor(self._threads, self._runner.encode, [item.tiles for item in batch])
         except Exception as error:
             self.failure = error
             for item in batch:
                 if not item.rows.done():
                     item.rows.set_exception(error)
             return
-        if self._on_batch is not None:
-            self._on_batch(sum(len(item.tiles) for item in batch))
         for item, rows, finite in zip(batch, encoded.rows, encoded.finite, strict=True):
             if item.rows.done():
                 continue  # its caller left while the batch ran
@@ -102,3 +109,4 @@ class TileBatcher:
                 item.rows.set_result(rows)
             else:
                 item.rows.set_exception(NonFiniteEmbeddingsError("the encoder computed NaN or infinity"))
+        self._on_batch(encoded, sum(len(item.tiles) for item in batch), loop.time() - started)

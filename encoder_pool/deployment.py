@@ -11,11 +11,9 @@ from ray import serve
 
 from encoder_pool.batcher import TileBatcher
 from encoder_pool.fingerprint import fingerprint
-from encoder_pool.model import Llama4VisionEncoder
-from encoder_pool.ops import TorchOps
-from encoder_pool.runner import EagerRunner
+from encoder_pool.loading import load_encoder
+from encoder_pool.metrics import EncoderMetrics
 from encoder_pool.settings import EncoderSettings, ModelSettings
-from encoder_pool.weights import load_weights
 from encoder_pool.wire import EmbeddingMeta, ImageShard
 
 
@@ -28,15 +26,16 @@ class EncoderPool:
         if device.type == "cpu":
             # Ray sets the number of threads from num_cpus, which only reserves a share of the scheduler.
             torch.set_num_threads(encoder.cpu_threads or len(os.sched_getaffinity(0)))
-        dtype = getattr(torch, model.dtype)
         self._dtype = model.dtype
         self._fingerprint = fingerprint(model)
-        geometry, weights = load_weights(model, dtype, device)
-        self._geometry = geometry
-        runner = EagerRunner(Llama4VisionEncoder(geometry, weights, TorchOps(geometry, dtype, device)))
+        loaded = load_encoder(model, encoder, device)
+        self._geometry = loaded.geometry
         # A replica is ready once it has encoded a tile.
-        runner.encode([np.zeros((1, *geometry.tile_shape), np.uint8)])
-        self._batcher = TileBatcher(runner, encoder.max_queued_tiles)
+        loaded.runner.encode([np.zeros((1, *loaded.geometry.tile_shape), np.uint8)])
+        self._metrics = EncoderMetrics()
+        if loaded.capture is not None:
+            self._metrics.captured(loaded.capture)
+        self._batcher = TileBatcher(loaded.runner, encoder.max_queued_tiles, self._metrics.batch, self._metrics.queued)
 
     async def encode(
         self, tiles: np.ndarray, images: list[ImageShard]

@@ -18,10 +18,13 @@ class EncodedBatch:
     """rows: for each item, in order, the carrier array [tiles * rows_per_tile, width] (see wire.py).
 
     finite: for each item, whether all its values are.
+    padding: zero tiles that were computed beside the batch's own; eager: tiles that went through no graph.
     """
 
     rows: list[np.ndarray]
     finite: list[bool]
+    padding: int
+    eager: int
 
 
 class Runner(Protocol):
@@ -65,4 +68,5 @@ class EagerRunner:
             chunk = {key: value.to(model.device) for key, value in chunk.items()}
             chunks.append(model.forward_eager(chunk).cpu())
         rows = model.split_output(torch.cat(chunks), specs)
-        return EncodedBatch([carrier(r) for r in rows], [bool(torch.isfinite(r).all()) for r in rows])
+        finite = [bool(torch.isfinite(r).all()) for r in rows]
+        return EncodedBatch([carrier(r) for r in rows], finite, padding=0, eager=bounds[-1])

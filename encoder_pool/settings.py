@@ -45,6 +45,16 @@ class EncoderSettings(BaseModel):
     cpu_threads: int | None = Field(
         None, ge=1, description="Threads of a CPU replica's arithmetic; default: the machine's cores."
     )
+    quantization: Literal["fp8"] | None = Field(
+        None,
+        description="`fp8`: row-scaled 8-bit matrix products (Hopper or newer); the embeddings stay `model.dtype`.",
+    )
+    max_graph_tiles: int = Field(
+        64, ge=0, le=512, description="Largest number of tiles a CUDA graph is captured for; 0 runs without graphs."
+    )
+    graph_memory_gib: float = Field(
+        6.0, gt=0, description="GiB of GPU memory that graphs may take; never more than half of what is free at start."
+    )
     max_queued_tiles: int = Field(
         1024, ge=17, description="Tiles that may wait in a replica before it refuses more (429)."
     )

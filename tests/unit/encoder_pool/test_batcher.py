@@ -30,7 +30,11 @@ class HeldRunner:
         assert self.gate.acquire(timeout=10)
         if self.error is not None:
             raise self.error
-        return EncodedBatch(list(items), [item[0] >= 0 for item in items])
+        return EncodedBatch(list(items), [item[0] >= 0 for item in items], padding=0, eager=0)
+
+
+def make_batcher(runner: HeldRunner, max_queued_tiles: int) -> TileBatcher:
+    return TileBatcher(runner, max_queued_tiles, lambda encoded, tiles, seconds: None, lambda tiles: None)
 
 
 def item(number: int, tiles: int = 1) -> np.ndarray:
@@ -43,7 +47,7 @@ async def settle() -> None:
 
 async def test_what_waits_becomes_one_batch_in_order() -> None:
     runner = HeldRunner()
-    batcher = TileBatcher(runner, max_queued_tiles=100)
+    batcher = make_batcher(runner, max_queued_tiles=100)
     tasks = [asyncio.create_task(batcher.encode(item(i))) for i in range(5)]
     await settle()
     assert batcher.queued_tiles == 4
@@ -56,7 +60,7 @@ async def test_what_waits_becomes_one_batch_in_order() -> None:
 
 async def test_batches_keep_to_the_budget_without_overtaking() -> None:
     runner = HeldRunner(batch_tiles=10)
-    batcher = TileBatcher(runner, max_queued_tiles=100)
+    batcher = make_batcher(runner, max_queued_tiles=100)
     sizes = [1, 6, 4, 17, 1]
     tasks = [asyncio.create_task(batcher.encode(item(i, size))) for i, size in enumerate(sizes)]
     runner.gate.release(10)
@@ -67,7 +71,7 @@ async def test_batches_keep_to_the_budget_without_overtaking() -> None:
 
 async def test_cancelled_work_that_has_not_begun_is_dropped() -> None:
     runner = HeldRunner()
-    batcher = TileBatcher(runner, max_queued_tiles=100)
+    batcher = make_batcher(runner, max_queued_tiles=100)
     tasks = [asyncio.create_task(batcher.encode(item(i))) for i in range(3)]
     await settle()
     tasks[0].cancel()  # running: its result is thrown away
@@ -81,7 +85,7 @@ async def test_cancelled_work_that_has_not_begun_is_dropped() -> None:
 
 async def test_a_full_queue_refuses_but_an_empty_one_takes_any_request() -> None:
     runner = HeldRunner()
-    batcher = TileBatcher(runner, max_queued_tiles=3)
+    batcher = make_batcher(runner, max_queued_tiles=3)
     first = asyncio.create_task(batcher.encode(item(0)))
     await settle()
     large = asyncio.create_task(batcher.encode(item(1, 17)))
@@ -94,7 +98,7 @@ async def test_a_full_queue_refuses_but_an_empty_one_takes_any_request() -> None
 
 async def test_non_finite_output_fails_its_own_request_only() -> None:
     runner = HeldRunner()
-    batcher = TileBatcher(runner, max_queued_tiles=100)
+    batcher = make_batcher(runner, max_queued_tiles=100)
     tasks = [asyncio.create_task(batcher.encode(item(i))) for i in (0, 1, -1, 3)]
     runner.gate.release(2)
     results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -106,7 +110,7 @@ async def test_non_finite_output_fails_its_own_request_only() -> None:
 async def test_a_failing_runner_fails_the_batch_and_the_health() -> None:
     runner = HeldRunner()
     runner.error = RuntimeError("device lost")
-    batcher = TileBatcher(runner, max_queued_tiles=100)
+    batcher = make_batcher(runner, max_queued_tiles=100)
     runner.gate.release()
     with pytest.raises(RuntimeError, match="device lost"):
         await batcher.encode(item(0))

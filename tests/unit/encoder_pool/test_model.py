@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +12,14 @@ from encoder_pool.geometry import VisionGeometry
 from encoder_pool.model import Llama4VisionEncoder
 from encoder_pool.ops import TorchOps
 from encoder_pool.weights import assemble, dummy_tensors
+from tests.vision_reference import DEMO, SCOUT, Reference, make_reference, random_tiles, relative_error
 
 CPU = torch.device("cpu")
+TOLERANCES = [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
 
 
-def relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
-    return ((a.float() - b).norm() / b.norm()).item()
+def fresh_tensors(geometry: VisionGeometry) -> dict[str, torch.Tensor]:
+    return dict(dummy_tensors(geometry, seed=int(np.random.default_rng().integers(1 << 30))))
 
 
 def build(geometry: VisionGeometry, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Llama4VisionEncoder:
@@ -26,24 +27,20 @@ def build(geometry: VisionGeometry, tensors: Mapping[str, torch.Tensor], dtype: 
     return Llama4VisionEncoder(geometry, weights, TorchOps(geometry, dtype, CPU))
 
 
-def random_tiles(count: int) -> np.ndarray:
-    return np.random.default_rng().integers(0, 256, (count, 3, 336, 336), dtype=np.uint8)
-
-
 @pytest.fixture(scope="module")
-def demo(demo_geometry: VisionGeometry, make_reference: Any) -> tuple[dict[str, torch.Tensor], Any]:
-    tensors = dict(dummy_tensors(demo_geometry, seed=int(np.random.default_rng().integers(1 << 30))))
-    return tensors, make_reference(demo_geometry, tensors)
+def demo() -> tuple[dict[str, torch.Tensor], Reference]:
+    tensors = fresh_tensors(DEMO)
+    return tensors, make_reference(DEMO, tensors)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 17])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
 def test_parity_at_the_demo_size(
-    demo_geometry: VisionGeometry, demo: tuple[dict[str, torch.Tensor], Any], count: int, dtype: Any, tolerance: float
+    demo: tuple[dict[str, torch.Tensor], Reference], count: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     tensors, reference = demo
     tiles = random_tiles(count)
-    rows = build(demo_geometry, tensors, dtype)(torch.from_numpy(tiles))
+    rows = build(DEMO, tensors, dtype)(torch.from_numpy(tiles))
     assert rows.shape == (count * 144, 128)
     assert rows.dtype == dtype
     assert relative_error(rows, reference(tiles)) <= tolerance
@@ -51,19 +48,25 @@ def test_parity_at_the_demo_size(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_parity_at_llama_4s_size(scout_geometry: VisionGeometry, make_reference: Any) -> None:
-    tensors = dict(dummy_tensors(scout_geometry, seed=int(np.random.default_rng().integers(1 << 30))))
+def test_parity_at_llama_4s_size() -> None:
+    tensors = fresh_tensors(SCOUT)
     inputs = [random_tiles(count) for count in (1, 5)]
-    reference = make_reference(scout_geometry, tensors)
+    reference = make_reference(SCOUT, tensors)
     expected = [reference(tiles) for tiles in inputs]
-    for dtype, tolerance in [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)]:
-        model = build(scout_geometry, tensors, dtype)
+    for dtype, tolerance in TOLERANCES:
+        model = build(SCOUT, tensors, dtype)
         for tiles, rows in zip(inputs, expected, strict=True):
             assert relative_error(model(torch.from_numpy(tiles)), rows) <= tolerance
 
 
-def test_tiles_are_independent(demo_geometry: VisionGeometry, demo: tuple[dict[str, torch.Tensor], Any]) -> None:
-    model = build(demo_geometry, demo[0], torch.float32)
+def test_the_models_weights_are_not_changed(demo: tuple[dict[str, torch.Tensor], Reference]) -> None:
+    before = {name: tensor.clone() for name, tensor in demo[0].items()}
+    build(DEMO, demo[0], torch.float32)(torch.from_numpy(random_tiles(1)))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in demo[0].items())
+
+
+def test_tiles_are_independent(demo: tuple[dict[str, torch.Tensor], Reference]) -> None:
+    model = build(DEMO, demo[0], torch.float32)
     tiles = torch.from_numpy(random_tiles(3))
     together = model(tiles)
     alone = torch.cat([model(tile[None]) for tile in tiles])

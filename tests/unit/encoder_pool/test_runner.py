@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_pool.geometry import VisionGeometry
 from encoder_pool.model import Llama4VisionEncoder
 from encoder_pool.ops import TorchOps
 from encoder_pool.runner import EagerRunner
 from encoder_pool.weights import assemble, dummy_tensors
+from tests.vision_reference import DEMO, random_tiles, relative_error
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_items_come_back_in_order_and_in_the_carrier_dtype(demo_geometry: VisionGeometry, dtype: torch.dtype) -> None:
-    tensors = dict(dummy_tensors(demo_geometry, 0))
-    weights = assemble(demo_geometry, tensors.__getitem__, dtype, CPU)
-    model = Llama4VisionEncoder(demo_geometry, weights, TorchOps(demo_geometry, dtype, CPU))
-    items = [np.random.default_rng().integers(0, 256, (n, 3, 336, 336), dtype=np.uint8) for n in (1, 5, 2)]
+def test_items_come_back_in_order_and_in_the_carrier_dtype(dtype: torch.dtype) -> None:
+    tensors = dict(dummy_tensors(DEMO, 0))
+    weights = assemble(DEMO, tensors.__getitem__, dtype, CPU)
+    model = Llama4VisionEncoder(DEMO, weights, TorchOps(DEMO, dtype, CPU))
+    items = [random_tiles(count) for count in (1, 5, 2)]
     items[1].setflags(write=False)  # as arrays from the object store are
     encoded = EagerRunner(model, chunk_tiles=3).encode(items)
     assert encoded.finite == [True, True, True]
@@ -28,17 +28,15 @@ def test_items_come_back_in_order_and_in_the_carrier_dtype(demo_geometry: Vision
         assert rows.dtype == (np.uint16 if dtype == torch.bfloat16 else np.float32)
         values = torch.from_numpy(rows).view(dtype)
         expected = model(torch.from_numpy(item.copy()))
-        assert ((values - expected).float().norm() / expected.float().norm()).item() < (
-            1e-5 if dtype == torch.float32 else 1e-2
-        )
+        assert relative_error(values, expected.float()) < (1e-5 if dtype == torch.float32 else 1e-2)
 
 
-def test_non_finite_values_are_seen_item_by_item(demo_geometry: VisionGeometry) -> None:
-    tensors = dict(dummy_tensors(demo_geometry, 0))
+def test_non_finite_values_are_seen_item_by_item() -> None:
+    tensors = dict(dummy_tensors(DEMO, 0))
     # A weight that overflows for bright pictures only.
     tensors["vision_model.patch_embedding.linear.weight"][:] = 3e35
-    weights = assemble(demo_geometry, tensors.__getitem__, torch.float32, CPU)
-    model = Llama4VisionEncoder(demo_geometry, weights, TorchOps(demo_geometry, torch.float32, CPU))
+    weights = assemble(DEMO, tensors.__getitem__, torch.float32, CPU)
+    model = Llama4VisionEncoder(DEMO, weights, TorchOps(DEMO, torch.float32, CPU))
     dark, bright = (np.full((1, 3, 336, 336), value, np.uint8) for value in (127, 255))
     dark[:, :, ::2] = 128  # 2 u - 255 is +1 and -1 in turn: the sum stays 0
     assert EagerRunner(model).encode([dark, bright, dark]).finite == [True, False, True]

@@ -1,0 +1,40 @@
+"""What a replica tells Prometheus, through Ray's metrics (which add deployment, replica and application)."""
+
+from __future__ import annotations
+
+from ray.serve import metrics
+
+from encoder_pool.graphs import CaptureReport
+from encoder_pool.runner import EncodedBatch
+
+
+class EncoderMetrics:
+    def __init__(self) -> None:
+        self._queued = metrics.Gauge("tessera_encoder_queued_tiles", "Tiles that wait in this replica.")
+        self._encoded = metrics.Counter("tessera_encoder_encoded_tiles", "Tiles of requests that were encoded.")
+        self._padding = metrics.Counter("tessera_encoder_padding_tiles", "Zero tiles computed to fill a graph.")
+        self._eager = metrics.Counter("tessera_encoder_eager_tiles", "Tiles that were encoded without a graph.")
+        self._failed_graphs = metrics.Counter(
+            "tessera_encoder_failed_graphs", "Graphs that could not be captured at start."
+        )
+        self._graph_bytes = metrics.Gauge("tessera_encoder_graph_bytes", "GPU memory of the graphs and their buffers.")
+        self._seconds = metrics.Histogram(
+            "tessera_encoder_batch_seconds",
+            "Time from taking a batch out of the queue until its embeddings are in host memory.",
+            boundaries=[0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10],
+        )
+
+    def captured(self, report: CaptureReport) -> None:
+        self._graph_bytes.set(report.bytes)
+        if report.failed:
+            self._failed_graphs.inc(len(report.failed))
+
+    def queued(self, tiles: int) -> None:
+        self._queued.set(tiles)
+
+    def batch(self, encoded: EncodedBatch, tiles: int, seconds: float) -> None:
+        self._seconds.observe(seconds)
+        # Ray's counters refuse an increment of zero.
+        for counter, value in ((self._encoded, tiles), (self._padding, encoded.padding), (self._eager, encoded.eager)):
+            if value:
+                counter.inc(value)
