@@ -101,7 +101,7 @@ class Pipeline:
                 f"mm_processor_kwargs: only max_patches is supported, not {unknown[0]!r}", "mm_processor_kwargs"
             )
         max_tiles = kwargs.get("max_patches", self._tiler.max_tiles)
-        if not isinstance(max_tiles, int) or not 1 <= max_tiles <= self._tiler.max_tiles:
+        if type(max_tiles) is not int or not 1 <= max_tiles <= self._tiler.max_tiles:
             raise bad_request(
                 f"mm_processor_kwargs.max_patches: must be a whole number from 1 to {self._tiler.max_tiles}",
                 "mm_processor_kwargs.max_patches",

@@ -7,6 +7,7 @@ where the objects are. Everything that the module takes from Serve's private API
 from __future__ import annotations
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -123,18 +124,27 @@ def test_replicas_are_known(probe):
     assert probe(pools_have_replicas) == [True, True]
 
 
-async def absent_pool(probe):
-    absent = probe.handoff.by_reference(serve.get_deployment_handle("Absent", "nowhere"))
-    assert not probe.handoff.has_replicas(absent)
+@serve.deployment(ray_actor_options={"resources": {"a resource that no node has": 1}})
+class Unplaced:
+    """A pool whose replica can never start."""
+
+
+async def unplaced_pool(probe):
+    handle = probe.handoff.by_reference(serve.get_deployment_handle("Unplaced", "unplaced"))
+    assert not probe.handoff.has_replicas(handle)
     try:
         async with asyncio.timeout(10):
-            await probe.handoff.encode(absent, tiles(TILES), shards())
+            await probe.handoff.encode(handle, tiles(TILES), shards())
     except Exception as error:
         return type(error).__name__
 
 
 def test_a_pool_without_replicas_is_an_error_and_no_wait(probe):
-    assert probe(absent_pool) == "PoolGoneError"
+    serve.api._run(Unplaced.bind(), name="unplaced", route_prefix=None, _blocking=False)
+    try:
+        assert probe(unplaced_pool) == "PoolGoneError"
+    finally:
+        serve.delete("unplaced", _blocking=False)
 
 
 async def cancelled_encodes(probe, count):
@@ -173,13 +183,13 @@ async def collect_nothing(probe, on):
 
 
 @pytest.mark.parametrize(("job", "count"), [(finished, 100), (cancelled_encodes, 20), (abandoned_decodes, 10)])
-async def test_no_object_stays_pinned(probe, job, count):
+def test_no_object_stays_pinned(probe, job, count):
     probe(collect_nothing, False)
     start = bytes_used()
     probe(job, count)
     for _ in range(40):
         if bytes_used() <= start:
             break
-        await asyncio.sleep(0.25)
+        time.sleep(0.25)
     probe(collect_nothing, True)
     assert bytes_used() <= start

@@ -1,0 +1,169 @@
+"""The order of things and the retries, with the pools replaced behind router.handoff."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from ray.exceptions import ActorDiedError, OwnerDiedError
+
+from encoder_pool.errors import QueueFullError
+from encoder_pool.wire import EmbeddingMeta
+from llm_pool.reply import Reply
+from router import handoff, pipeline
+from router.config import AppConfig
+from router.errors import ApiError
+from router.image_source import ImageSource
+from router.pipeline import Pipeline
+from router.tiling import Tiler
+from tests.pictures import part, picture, user
+
+OK = Reply(200, False, "{}")
+
+
+class Pools:
+    """Stands for both pools: plays a script of results and failures, and remembers what it was called with."""
+
+    def __init__(self) -> None:
+        self.encodes: list[tuple] = []
+        self.decodes: list[tuple] = []
+        self.encode_script: list = []
+        self.decode_script: list = []
+        self.fingerprint = "f"
+
+    async def encode(self, handle, tiles, shards):
+        self.encodes.append((tiles, list(shards)))
+        step = self.encode_script.pop(0) if self.encode_script else None
+        if isinstance(step, BaseException):
+            raise step
+        if step is not None:
+            await asyncio.sleep(step)
+        meta = EmbeddingMeta(len(shards), "bfloat16", self.fingerprint, tuple(shards))
+        return handoff.Encoded(meta, [f"ref{i}" for i in range(len(shards))])
+
+    async def decode(self, handle, body, hand_off, request_id, refs):
+        self.decodes.append((body, hand_off, refs))
+        for item in self.decode_script.pop(0) if self.decode_script else [OK]:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+
+@pytest.fixture
+def pools(monkeypatch):
+    made = Pools()
+    monkeypatch.setattr(handoff, "encode", made.encode)
+    monkeypatch.setattr(handoff, "decode", made.decode)
+    monkeypatch.setattr(handoff, "by_reference", lambda handle: handle)
+    return made
+
+
+@pytest.fixture
+def pipe(pools, model):
+    config = AppConfig.model_validate({"model": model, "router": {"encode_timeout_s": 0.5}})
+    return Pipeline(config, None, None, ImageSource(max_bytes=10**7, timeout_s=1), Tiler(model))
+
+
+def chat(*content, **more):
+    return {"model": "demo", "messages": [user(*content)]} | more
+
+
+async def refusal(pipe, body) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await pipe.answer(body, "id")
+    return caught.value
+
+
+async def test_text_never_sees_the_encoder(pipe, pools):
+    assert (await pipe.answer(chat("hi"), "id")).head == OK
+    assert pools.encodes == []
+    assert pools.decodes[0][1:] == (None, [])
+
+
+async def test_images_keep_their_order_tiles_and_aspects(pipe, pools, model):
+    images = [picture(0, (336, 336)), picture(1, (700, 300)), picture(2, (300, 900))]
+    await pipe.answer(chat(*map(part, images)), "id")
+    tiles, shards = pools.encodes[0]
+    assert [(s.tiles, s.aspect) for s in shards] == [(1, (1, 1)), (4, (1, 3)), (4, (3, 1))]
+    assert (tiles == np.concatenate([Tiler(model).tile(image).pixels for image in images])).all()
+    body, hand_off, refs = pools.decodes[0]
+    assert hand_off.images == tuple(shards)
+    assert refs == ["ref0", "ref1", "ref2"]
+    assert body["messages"][0]["content"] == [{"type": "image_embeds", "image_embeds": i} for i in range(3)]
+
+
+async def test_equal_pictures_have_one_hash_and_other_limits_another(pipe, pools):
+    image = part(picture(3, (700, 700)))
+    low = {"type": "image_url", "image_url": image["image_url"] | {"detail": "low"}}
+    await pipe.answer(chat("warm-up", image), "id")
+    await pipe.answer(chat(image, image, low), "id")
+    hashes = [shard.hash for shard in pools.encodes[1][1]]
+    assert hashes[0] == hashes[1] != hashes[2]
+    pools.fingerprint = "other weights"
+    await pipe.answer(chat(image), "id")
+    await pipe.answer(chat(image), "id")
+    assert pools.encodes[3][1][0].hash not in hashes
+
+
+async def test_a_limit_on_tiles(pipe, pools):
+    await pipe.answer(chat(part(picture(0, (1344, 1344))), mm_processor_kwargs={"max_patches": 4}), "id")
+    assert len(pools.encodes[0][0]) == 5
+    assert "mm_processor_kwargs" not in pools.decodes[0][0]
+    for kwargs in ({"size": 5}, {"max_patches": 0}, {"max_patches": 17}, {"max_patches": "4"}, {"max_patches": True}):
+        error = await refusal(pipe, chat("x", mm_processor_kwargs=kwargs))
+        assert error.status == 400
+        assert error.param.startswith("mm_processor_kwargs")
+
+
+async def test_one_bad_image_ends_the_request_before_any_encode(pipe, pools):
+    bad = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    error = await refusal(pipe, chat(part(picture(0)), bad))
+    assert error.param == "messages[0].content[1]"
+    assert pools.encodes == []
+
+
+async def test_a_dead_encoder_is_retried_but_not_for_ever(pipe, pools):
+    pools.encode_script = [ActorDiedError(), ActorDiedError()]
+    assert (await pipe.answer(chat(part(picture(0))), "id")).head == OK
+    pools.encode_script = [ActorDiedError()] * pipeline.ENCODE_ATTEMPTS
+    assert (await refusal(pipe, chat(part(picture(0))))).code == "encoder_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (handoff.PoolGoneError(), 503, "encoder_unavailable"),
+        (QueueFullError(), 429, None),
+        (5.0, 503, "encoder_timeout"),
+    ],
+)
+async def test_what_an_encoder_cannot_do(pipe, pools, failure, status, code):
+    pools.encode_script = [failure]
+    error = await refusal(pipe, chat(part(picture(0))))
+    assert (error.status, error.code) == (status, code)
+    assert error.retry_after_s is not None
+
+
+@pytest.mark.parametrize("failure", [ActorDiedError(), OwnerDiedError("00", None, "")])
+async def test_a_lost_decoder_or_embedding_is_encoded_and_decoded_once_more(pipe, pools, failure):
+    pools.decode_script = [[failure]]
+    assert (await pipe.answer(chat(part(picture(0))), "id")).head == OK
+    assert (len(pools.encodes), len(pools.decodes)) == (2, 2)
+    pools.decode_script = [[failure], [failure]]
+    assert (await refusal(pipe, chat(part(picture(0))))).code == "decoder_unavailable"
+
+
+async def test_no_decoder(pipe, pools):
+    pools.decode_script = [[handoff.PoolGoneError()]]
+    assert (await refusal(pipe, chat("x"))).code == "decoder_unavailable"
+
+
+async def test_a_decoder_that_dies_within_a_stream_ends_it_with_an_error(pipe, pools):
+    pools.decode_script = [[Reply(200, True, "data: 1\n\n"), "data: 2\n\n", ActorDiedError()]]
+    answer = await pipe.answer(chat("x", stream=True), "id")
+    rest = [chunk async for chunk in answer.rest]
+    assert rest[0] == "data: 2\n\n"
+    assert rest[1].startswith('data: {"error": ')
+    assert len(rest) == 2, "no [DONE] follows"
+    assert len(pools.decodes) == 1, "what a client has seen is not answered again"

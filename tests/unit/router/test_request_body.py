@@ -1,0 +1,69 @@
+import json
+
+import pytest
+from starlette.requests import Request
+
+from router.errors import ApiError
+from router.request_body import check_chat_request, read_body, request_id_of
+
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def request(body: bytes, chunk: int = 7, **headers: str) -> Request:
+    pieces = [body[i : i + chunk] for i in range(0, len(body), chunk)] or [b""]
+
+    async def receive():
+        piece = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": raw}, receive)
+
+
+async def refusal(body: bytes, limit: int = 1000, **headers: str) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await read_body(request(body, **headers), limit)
+    return caught.value
+
+
+async def test_a_body_in_pieces():
+    assert await read_body(request(json.dumps(HELLO).encode()), 1000) == HELLO
+    assert await read_body(request(b"{}", content_type="application/json; charset=utf-8"), 1000) == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"7", b"\xff\xfe{}", b'{"temperature": NaN}', b'{"n": Infinity}', b"[" * 100_000],
+)
+async def test_what_is_no_json_object(body):
+    assert (await refusal(body, limit=10**6)).status == 400
+
+
+async def test_another_media_type():
+    assert (await refusal(b"{}", content_type="text/plain")).status == 400
+
+
+async def test_the_limit_holds_for_what_is_declared_and_for_what_comes():
+    assert (await refusal(b"{}", content_length="1001")).status == 413
+    assert (await refusal(b"x" * 1001)).status == 413
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"messages": "x"}, "messages"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
+    ],
+)
+def test_vllms_request_model_decides(change, param):
+    check_chat_request(HELLO)
+    with pytest.raises(ApiError) as caught:
+        check_chat_request(HELLO | change)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_the_request_id_is_the_clients_or_new():
+    assert request_id_of(request(b"", x_request_id="mine")) == "mine"
+    assert len({request_id_of(request(b"")) for _ in range(3)}) == 3
