@@ -12,7 +12,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from encoder_pool import triton_kernels
 from encoder_pool.errors import UnsupportedDeviceError
 from encoder_pool.geometry import VisionGeometry
-from encoder_pool.ops import PIXEL_SCALE
 from encoder_pool.rotary import rotary_tables
 from encoder_pool.weights import Affine
 
@@ -75,7 +74,7 @@ class FusedOps:
         triton_kernels.embed[(rows,)](
             patches_w, positions, residual, y, scales,
             pre_norm.weight, pre_norm.bias, first_norm.weight, first_norm.bias,
-            PIXEL_SCALE, g.positions, g.width, self._block, self.quantizes, num_warps=4,
+            g.positions, g.width, self._block, self.quantizes, num_warps=4,
         )  # fmt: skip
         return residual, self._wrap(y, scales)
 

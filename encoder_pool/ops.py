@@ -15,9 +15,9 @@ from encoder_pool.geometry import VisionGeometry
 from encoder_pool.rotary import rotary_tables
 from encoder_pool.weights import Affine
 
-# A pixel u in 0..255 is normalized to 2 u / 255 - 1. The odd integers 2 u - 255 are exact in bfloat16 where the
-# normalized values are not, so the patch embedding multiplies those, and its output is scaled in float32.
-PIXEL_SCALE = 1.0 / 255.0
+# Llama 4's image processor rescales and normalizes in bfloat16, as Meta's implementation did, whatever the model's
+# dtype is. Rounding less than that moves an embedding by 0.5 %, and an answer's logprobs with it.
+PIXEL_DTYPE = torch.bfloat16
 
 
 class EncoderOps(Protocol):
@@ -32,7 +32,10 @@ class EncoderOps(Protocol):
         ...
 
     def patches(self, tiles: torch.Tensor) -> torch.Tensor:
-        """uint8 [N, C, S, S] -> [N * G * G, K'] of 2 u - 255; K' >= K, zeros behind K."""
+        """uint8 [N, C, S, S] -> [N * G * G, K'] of normalized values; K' >= K, zeros behind K.
+
+        A pixel u becomes 2 * (u / 255 - 0.5), the quotient and the difference each rounded to bfloat16.
+        """
         ...
 
     def patch_weight(self, weight: torch.Tensor) -> torch.Tensor:
@@ -42,7 +45,7 @@ class EncoderOps(Protocol):
     def embed(
         self, patches_w: torch.Tensor, positions: torch.Tensor, pre_norm: Affine, first_norm: Affine
     ) -> tuple[torch.Tensor, Any]:
-        """Joins embedded patches [N * G * G, W] (unscaled) with `positions`, float32 [T, W], whose last row is the
+        """Joins embedded patches [N * G * G, W] with `positions`, float32 [T, W], whose last row is the
         class token already added to its position. Returns the residual stream [R, W] after `pre_norm`, and the
         activation `first_norm` of it.
         """
@@ -82,7 +85,8 @@ class TorchOps:
         g, p = self.geometry.grid, self.geometry.patch
         # Channel, then row, then column within a patch: the order of torch.nn.Unfold.
         x = tiles.view(-1, self.geometry.channels, g, p, g, p).permute(0, 2, 4, 1, 3, 5)
-        return x.reshape(-1, self.geometry.patch_values).to(self.dtype) * 2 - 255
+        rescaled = x.reshape(-1, self.geometry.patch_values).to(PIXEL_DTYPE) * (1 / 255)
+        return ((rescaled - 0.5) * 2).to(self.dtype)
 
     def patch_weight(self, weight: torch.Tensor) -> torch.Tensor:
         return weight
@@ -91,7 +95,7 @@ class TorchOps:
         self, patches_w: torch.Tensor, positions: torch.Tensor, pre_norm: Affine, first_norm: Affine
     ) -> tuple[torch.Tensor, torch.Tensor]:
         width = self.geometry.width
-        x = patches_w.view(-1, self.geometry.grid**2, width).float() * PIXEL_SCALE
+        x = patches_w.view(-1, self.geometry.grid**2, width).float()
         x = F.pad(x, (0, 0, 0, 1)) + positions
         residual = _layer_norm(x.view(-1, width), pre_norm)
         return residual, _layer_norm(residual, first_norm).to(self.dtype)

@@ -43,7 +43,9 @@ def _normalize(x, gain, bias, columns, inside, WIDTH: tl.constexpr):
 def patches(
     tiles, out, CHANNELS: tl.constexpr, SIZE: tl.constexpr, PATCH: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """uint8 tiles [N, C, SIZE, SIZE] -> out [N * G * G, K] = 2 u - 255; columns behind C * PATCH ** 2 are 0."""
+    """uint8 tiles [N, C, SIZE, SIZE] -> out [N * G * G, K], normalized and rounded as ops.py says; columns behind
+    C * PATCH ** 2 are 0.
+    """
     row = tl.program_id(0).to(tl.int64)
     side: tl.constexpr = SIZE // PATCH
     tile, patch = row // (side * side), row % (side * side)
@@ -52,15 +54,17 @@ def patches(
     pixel = ((tile * CHANNELS + channel) * SIZE + patch // side * PATCH + y) * SIZE + patch % side * PATCH + x
     used = k < CHANNELS * PATCH * PATCH
     u = tl.load(tiles + pixel, used, 0).to(tl.float32)
-    tl.store(out + row * K + k, tl.where(used, 2 * u - 255, 0.0).to(out.dtype.element_ty), k < K)
+    rescaled = (u * (1 / 255)).to(tl.bfloat16).to(tl.float32)
+    centred = (rescaled - 0.5).to(tl.bfloat16).to(tl.float32)
+    tl.store(out + row * K + k, tl.where(used, 2 * centred, 0.0).to(out.dtype.element_ty), k < K)
 
 
 @triton.jit
 def embed(
     patches_w, positions, residual, y, scales, gain0, bias0, gain1, bias1,
-    PIXEL_SCALE: tl.constexpr, T: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, QUANTIZE: tl.constexpr,
+    T: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, QUANTIZE: tl.constexpr,
 ):  # fmt: skip
-    """residual [R, W] = LayerNorm0(PIXEL_SCALE * patches_w + positions), where the class token, the last position of
+    """residual [R, W] = LayerNorm0(patches_w + positions), where the class token, the last position of
     each tile, has no patch; y [R, W] = LayerNorm1(residual).
 
     patches_w: [N * (T - 1), W]; positions: [T, W].
@@ -72,7 +76,7 @@ def embed(
     x = tl.load(positions + position * WIDTH + columns, inside, 0.0)
     patch = tile * (T - 1) + position
     of_patch = columns < tl.where(position < T - 1, WIDTH, 0)
-    x += PIXEL_SCALE * tl.load(patches_w + patch * WIDTH + columns, of_patch, 0.0).to(tl.float32)
+    x += tl.load(patches_w + patch * WIDTH + columns, of_patch, 0.0).to(tl.float32)
     x = _normalize(x, gain0, bias0, columns, inside, WIDTH)
     tl.store(residual + row * WIDTH + columns, x.to(residual.dtype.element_ty), inside)
     x = _normalize(x, gain1, bias1, columns, inside, WIDTH)

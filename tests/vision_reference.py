@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from transformers import Llama4VisionConfig, Llama4VisionModel
+from transformers import Llama4ImageProcessor, Llama4VisionConfig, Llama4VisionModel
 
 from encoder_pool.geometry import VisionGeometry
 
@@ -82,15 +82,15 @@ def reference_tower(geometry: VisionGeometry, tensors: Mapping[str, torch.Tensor
 
 
 def make_reference(geometry: VisionGeometry, tensors: Mapping[str, torch.Tensor]) -> Reference:
-    """The vision model and projector, with Llama 4's own rescaling and normalization of pixels in float32."""
+    """The vision model and projector behind Llama 4's own rescaling and normalization of pixels."""
     tower = reference_tower(geometry, tensors)
     projector = tensors["multi_modal_projector.linear_1.weight"]
+    processor = Llama4ImageProcessor()
 
     @torch.inference_mode()
     def encode(tiles: np.ndarray) -> torch.Tensor:
-        pixels = torch.from_numpy(tiles).to(projector.device).float() / 255
-        pixels = ((pixels - 0.5) / 0.5).to(projector.dtype)
-        features = tower(pixels).last_hidden_state
+        pixels = processor.rescale_and_normalize(torch.from_numpy(tiles), True, 1 / 255, True, [0.5] * 3, [0.5] * 3)
+        features = tower(pixels.to(projector.device, projector.dtype)).last_hidden_state
         return torch.nn.functional.linear(features, projector).flatten(0, 1).float()
 
     return encode
