@@ -140,20 +140,13 @@ async def test_non_finite_embeddings_are_a_typed_error(start: Start, tiny_checkp
         tensors = load_file(shard)
         for name, tensor in tensors.items():
             if name.endswith("patch_embedding.linear.weight"):
-                tensor.fill_(3e35)  # finite for a tile whose rows alternate around grey, infinite for a white one
+                # Two neighbouring pixels overflow where both are white, and cancel where they are opposite.
+                tensor.zero_()[:, :2] = 3e38
         save_file(tensors, shard, metadata={"format": "pt"})
     handle = start(ModelSettings(source=str(folder), dtype="float32"))
     with pytest.raises(NonFiniteEmbeddingsError):
         await encode(handle, np.full((1, 3, 336, 336), 255, np.uint8), shards(1))
-    grey = np.full((1, 3, 336, 336), 127, np.uint8)
-    grey[:, :, ::2] = 128
-    arrays, _ = await encode(handle, grey, shards(1))
+    striped = np.full((1, 3, 336, 336), 255, np.uint8)
+    striped[..., ::2] = 0
+    arrays, _ = await encode(handle, striped, shards(1))
     assert np.isfinite(arrays[0]).all()
-
-
-def test_a_model_without_vision_does_not_start(ray_serve: None, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    settings = ModelSettings(source=str(tmp_path))
-    with pytest.raises(RuntimeError, match=r"(?s)no vision_config|failed"):
-        serve.run(EncoderPool.bind(settings, EncoderSettings()), name="broken", route_prefix=None)
-    serve.delete("broken")
