@@ -13,6 +13,8 @@ from llm_pool.protocol import ChatCompletionRequest, VLLMValidationError
 from router.errors import ApiError, bad_request, from_validation
 
 MAX_REQUEST_ID = 128
+# vLLM's request model takes any word for a role and leaves it to the chat template, which may lose the message.
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def request_id_of(request: Request) -> str:
@@ -58,3 +60,7 @@ def check_chat_request(body: dict[str, Any]) -> None:
         raise bad_request(str(error.args[0]), error.parameter) from None
     except (ValueError, TypeError, RecursionError):
         raise bad_request("the request is malformed", None) from None
+    for index, message in enumerate(body["messages"]):
+        if message.get("role") not in ROLES:
+            path = f"messages[{index}].role"
+            raise bad_request(f"{path}: must be one of {', '.join(ROLES)}", path)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,20 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-START_S = 240
+START_S = 400
 
 
 @dataclass(frozen=True)
 class Tessera:
-    """A running application. url: of its HTTP ingress; model: its name; address: of its Ray cluster."""
+    """A running application.
+
+    url: of its HTTP ingress; model: its name; address: of its Ray cluster; starting: what /health answered on the way.
+    """
 
     url: str
     model: str
     address: str
+    starting: list[httpx.Response] = field(default_factory=list)
 
 
 def free_port() -> int:
@@ -57,25 +61,23 @@ def serve_run(config: dict[str, Any], address: str, folder: Path) -> Iterator[Te
         )
     url = f"http://127.0.0.1:{config['http_options']['port']}"
     try:
-        _wait_until_ready(url, process, log)
-        yield Tessera(url, config["applications"][0]["args"]["model"]["served_names"][0], address)
+        starting = _wait_until_ready(url, process, log)
+        yield Tessera(url, config["applications"][0]["args"]["model"]["served_names"][0], address, starting)
     finally:
         process.terminate()
         process.wait(60)
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> list[httpx.Response]:
     """Returns when /health answers 200; fails with the log's end where the process ends or time runs out."""
     deadline = time.monotonic() + START_S
-    said = ""
+    answers: list[httpx.Response] = []
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            answer = httpx.get(f"{url}/health", timeout=5)
-            if answer.status_code == 200:
-                return
-            said = answer.text
-        except httpx.HTTPError:
-            pass
+        with contextlib.suppress(httpx.HTTPError):
+            answers.append(httpx.get(f"{url}/health", timeout=5))
+            if answers[-1].status_code == 200:
+                return answers[:-1]
         time.sleep(0.5)
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:])
-    pytest.fail(f"the application did not become ready (last answer of /health: {said!r})\n{tail}", pytrace=False)
+    said = answers[-1].text if answers else "nothing"
+    pytest.fail(f"the application did not become ready (last answer of /health: {said})\n{tail}", pytrace=False)

@@ -53,6 +53,7 @@ async def test_the_limit_holds_for_what_is_declared_and_for_what_comes():
     [
         ({"messages": "x"}, "messages"),
         ({"temperature": "hot"}, "temperature"),
+        ({"messages": [{"role": "user", "content": "x"}, {"role": "boss", "content": "x"}]}, "messages[1].role"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
     ],

@@ -1,0 +1,82 @@
+"""A client that leaves takes its work with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+import ray
+from ray import serve
+
+from tests.pictures import part, picture, user
+
+SETTLE_S = 10
+
+
+@pytest.fixture(scope="module")
+def stats(tessera):
+    """What the decoder has in hand: {"unfinished": requests, "tickets": embeddings not taken yet}."""
+    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
+    handle = serve.get_deployment_handle("LLMPool", "tessera")
+
+    async def ask():
+        return await asyncio.to_thread(lambda: handle.stats.remote().result(timeout_s=30))
+
+    return ask
+
+
+async def settled(stats) -> dict:
+    for _ in range(SETTLE_S * 4):
+        found = await stats()
+        if not any(found.values()):
+            break
+        await asyncio.sleep(0.25)
+    return found
+
+
+def long_request(tessera, **more) -> dict:
+    return {
+        "model": tessera.model,
+        "messages": [user(part(picture(0, (700, 700))), "Tell me everything.")],
+        "max_tokens": 8000,
+        "ignore_eos": True,
+    } | more
+
+
+async def test_leaving_a_stream_ends_its_generation(tessera, stats):
+    async with httpx.AsyncClient(timeout=60) as client:
+        url = f"{tessera.url}/v1/chat/completions"
+        async with client.stream("POST", url, json=long_request(tessera, stream=True)) as answer:
+            lines = answer.aiter_lines()
+            event = json.loads((await anext(lines)).removeprefix("data: "))
+            assert event["object"] == "chat.completion.chunk"
+            assert (await stats())["unfinished"] == 1
+    assert await settled(stats) == {"unfinished": 0, "tickets": 0}
+
+
+async def test_leaving_before_the_answer_ends_its_generation(tessera, stats):
+    async with httpx.AsyncClient(timeout=60) as client:
+        call = asyncio.create_task(client.post(f"{tessera.url}/v1/chat/completions", json=long_request(tessera)))
+        while not (await stats())["unfinished"]:
+            assert not call.done()
+            await asyncio.sleep(0.05)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    assert await settled(stats) == {"unfinished": 0, "tickets": 0}
+
+
+async def test_leaving_at_any_time_leaves_nothing_behind(tessera, stats):
+    """Before, during and after the encode; the next client is answered as if nothing had been."""
+    async with httpx.AsyncClient(timeout=60) as client:
+        url = f"{tessera.url}/v1/chat/completions"
+        for i in range(12):
+            body = long_request(tessera, stream=bool(i % 2))
+            call = asyncio.create_task(client.post(url, json=body))
+            await asyncio.sleep(0.05 * i)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        assert await settled(stats) == {"unfinished": 0, "tickets": 0}
+        answer = await client.post(url, json=long_request(tessera, max_tokens=2))
+        assert answer.status_code == 200
