@@ -48,14 +48,19 @@ def default_config(checkpoint: Path, port: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def serve_run(config: dict[str, Any], address: str, folder: Path) -> Iterator[Tessera]:
-    """`serve run` on the cluster at `address` ("local": one of its own), ready when this yields."""
+def serve_run(
+    config: dict[str, Any], address: str, folder: Path, *, python: Path = Path(sys.executable), cwd: Path = ROOT
+) -> Iterator[Tessera]:
+    """`serve run` on the cluster at `address` ("local": one of its own), ready when this yields.
+
+    python: of the environment to run in; folder: for its files.
+    """
     path, log = folder / "config.yaml", folder / "serve.log"
     path.write_text(yaml.safe_dump(config))
     with log.open("w") as out:
         process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("serve")), "run", str(path), "--address", address],
-            cwd=ROOT,
+            [str(python.with_name("serve")), "run", str(path), "--address", address],
+            cwd=cwd,
             stdout=out,
             stderr=subprocess.STDOUT,
         )
