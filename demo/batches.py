@@ -1,0 +1,159 @@
+"""Batches of conversations: made by worker processes as small arrays, drawn on the device that trains."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from demo.architecture import TILE_SIZE, TOKENS_PER_TILE
+from demo.auxiliary import embedding_labels, position_labels
+from demo.dialogue import DialogueEncoder
+from demo.drawing import cut_tiles, draw, sprite_table
+from demo.examples import Example, Load, training_example
+from demo.scene import Picture, dense_picture
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Pictures of one grid: backgrounds float32 [n, 3], table as `sprite_table` gives it, slots int64 [n, tiles]:
+    where their tiles stand among all tiles of the batch.
+    """
+
+    grid: tuple[int, int]
+    backgrounds: np.ndarray
+    table: np.ndarray
+    slots: np.ndarray
+
+
+@dataclass(frozen=True)
+class PictureBatch:
+    """All tiles of some pictures, in order; labels int8 [tiles, 144, 4], see `auxiliary.embedding_labels`."""
+
+    tiles: int
+    drawings: tuple[Drawing, ...]
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Conversations of similar length.
+
+    ids: int64 [n, length], padded; learned: bool [n, length]; tiles: of the pictures in them, a run of consecutive
+    tiles of the step's PictureBatch; positions: int8 [tiles, 3], see `auxiliary.position_labels`; tasks: of every
+    answer, in the order in which they stand in `ids`.
+    """
+
+    ids: np.ndarray
+    learned: np.ndarray
+    tiles: int
+    positions: np.ndarray
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step learns from; no texts while the encoder learns alone."""
+
+    pictures: PictureBatch
+    texts: tuple[TextBatch, ...] = ()
+
+
+def picture_batch(pictures: Sequence[Picture], choices: dict[str, list[int]], rng: Random) -> PictureBatch:
+    """choices: masks by name, see `Sprites.choices`."""
+    groups: dict[tuple[int, int], list[tuple[Picture, np.ndarray]]] = defaultdict(list)
+    tiles = 0
+    for picture in pictures:
+        groups[picture.rows, picture.columns].append((picture, np.arange(tiles, tiles + picture.tiles)))
+        tiles += picture.tiles
+    drawings = []
+    for grid, members in groups.items():
+        of_grid = [picture for picture, _ in members]
+        drawings.append(
+            Drawing(
+                grid,
+                np.array([picture.background for picture in of_grid], dtype=np.float32),
+                sprite_table(of_grid, choices, rng),
+                np.stack([slots for _, slots in members]),
+            )
+        )
+    labels = np.concatenate([embedding_labels(picture) for picture in pictures])
+    return PictureBatch(tiles, tuple(drawings), labels.reshape(tiles, TOKENS_PER_TILE, -1))
+
+
+def draw_tiles(batch: PictureBatch, masks: torch.Tensor) -> torch.Tensor:
+    """uint8 [tiles, 3, 336, 336], on the device of `masks`."""
+    device = masks.device
+    tiles = torch.empty(batch.tiles, 3, TILE_SIZE, TILE_SIZE, dtype=torch.uint8, device=device)
+    for drawing in batch.drawings:
+        backgrounds, table = (torch.from_numpy(array).to(device) for array in (drawing.backgrounds, drawing.table))
+        cut = cut_tiles(draw(drawing.grid, backgrounds, table, masks))
+        tiles[torch.from_numpy(drawing.slots).to(device).flatten()] = cut.flatten(0, 1)
+    return tiles
+
+
+def text_batch(examples: Sequence[Example], encode: DialogueEncoder) -> TextBatch:
+    """Pads on the right: attention is causal, so padding changes nothing before it."""
+    tokens = [encode(example) for example in examples]
+    length = max(len(item.ids) for item in tokens)
+    ids = np.full((len(tokens), length), encode.pad_id, dtype=np.int64)
+    learned = np.zeros((len(tokens), length), dtype=bool)
+    for row, item in enumerate(tokens):
+        ids[row, : len(item.ids)] = item.ids
+        learned[row, : len(item.ids)] = item.learned
+    positions = np.concatenate([position_labels(example.pictures) for example in examples])
+    tasks = tuple(turn.question.task for example in examples for turn in example.turns)
+    return TextBatch(ids, learned, len(positions), positions, tasks)
+
+
+def conversation_step(
+    groups: Sequence[Sequence[Example]],
+    encode: DialogueEncoder,
+    choices: dict[str, list[int]],
+    rng: Random,
+) -> Step:
+    """One TextBatch a group, and the pictures of all of them."""
+    pictures = [picture for group in groups for example in group for picture in example.pictures]
+    return Step(picture_batch(pictures, choices, rng), tuple(text_batch(group, encode) for group in groups))
+
+
+class TrainingSteps(Dataset[Step]):
+    """Step i is the same whoever makes it: its random numbers come from (seed, i).
+
+    The first `vision_steps` steps hold `vision_pictures` crowded pictures without text, the others as many
+    conversations of each load as `conversations` says.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        vision_steps: int,
+        vision_pictures: int,
+        conversations: dict[Load, int],
+        encode: DialogueEncoder,
+        choices: dict[str, list[int]],
+    ) -> None:
+        self._seed = seed
+        self._vision_steps = vision_steps
+        self._vision_pictures = vision_pictures
+        self._conversations = conversations
+        self._encode = encode
+        self._choices = choices
+
+    def __getitem__(self, index: int) -> Step:
+        rng = Random(f"{self._seed} {index}")
+        if index < self._vision_steps:
+            pictures = [dense_picture(rng) for _ in range(self._vision_pictures)]
+            return Step(picture_batch(pictures, self._choices, rng))
+        groups = [[training_example(rng, load) for _ in range(n)] for load, n in self._conversations.items()]
+        return conversation_step(groups, self._encode, self._choices, rng)
+
+
+def first(items: Sequence[Step]) -> Step:
+    """The only step of a DataLoader's batch; keeps it as numpy arrays."""
+    return items[0]

@@ -1,0 +1,221 @@
+"""Trains the demo model: `python -m demo.train DIR`, on one GPU in minutes.
+
+First the encoder learns alone, from crowded pictures and the auxiliary heads; then everything learns together from
+conversations. Random numbers come from --seed; the order of a GPU's additions does not, so two runs differ slightly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import Counter
+from contextlib import AbstractContextManager
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.utils.data import DataLoader
+from transformers import Llama4ForConditionalGeneration
+
+from demo.architecture import Size, build_config, build_processor
+from demo.batches import Step, TrainingSteps, conversation_step, draw_tiles, first
+from demo.curves import History
+from demo.dialogue import DialogueEncoder
+from demo.digits import digits
+from demo.examples import TASKS, Load, held_out_example
+from demo.learner import Learner
+from demo.saving import save_checkpoint
+from demo.sprites import Sprites, plain_sprites, varied_sprites
+from demo.tokenizer import build_tokenizer
+
+DEMO = Size(
+    text_width=192,
+    text_layers=6,
+    text_kv_heads=2,
+    expert_width=256,
+    experts=2,
+    nope_interval=3,
+    vision_width=128,
+    vision_layers=6,
+    adapter_width=256,
+)
+
+# Conversations of a step by the tiles they hold, see `examples.training_example`.
+CONVERSATIONS: dict[Load, int] = {"one": 160, "few": 64, "many": 12}
+VISION_PICTURES = 384
+MATRIX_LEARNING_RATE = 6e-3
+LEARNING_RATE = 2e-3
+WARMUP_STEPS = 50
+EVALUATE_EVERY = 100
+
+
+def schedule(step: int, vision_steps: int, steps: int) -> float:
+    """Factor of the learning rates: both stages warm up; the second one ends in a cosine down to zero."""
+    if step < vision_steps:
+        return min(1.0, (step + 1) / WARMUP_STEPS)
+    since = step - vision_steps
+    return min(1.0, (since + 1) / WARMUP_STEPS) * 0.5 * (1 + math.cos(math.pi * since / (steps - vision_steps)))
+
+
+def optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers and between encoder and text model, AdamW for all else."""
+    matrices, others = [], []
+    for name, parameter in learner.named_parameters():
+        inside = ".layers." in name or ".vision_adapter." in name or ".multi_modal_projector." in name
+        (matrices if inside and parameter.ndim == 2 and ".router." not in name else others).append(parameter)
+    return [
+        torch.optim.Muon(matrices, MATRIX_LEARNING_RATE, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01),
+    ]
+
+
+def held_out_steps(encode: DialogueEncoder, sprites: Sprites, seed: int, each: int) -> list[Step]:
+    """`each` held-out conversations of every task, in one step a task."""
+    rng = Random(seed)
+    choices = sprites.choices()
+    return [
+        conversation_step([[held_out_example(rng, task) for _ in range(each)]], encode, choices, rng) for task in TASKS
+    ]
+
+
+class Training:
+    """Model, optimizers and what they have seen."""
+
+    def __init__(self, seed: int, vision_steps: int, steps: int, device: torch.device, evaluation_size: int) -> None:
+        torch.manual_seed(seed)
+        self.tokenizer = build_tokenizer()
+        config = build_config(DEMO, self.tokenizer, "bfloat16")
+        # The default suits models some thirty times as wide.
+        config.text_config.initializer_range = config.vision_config.initializer_range = 0.05
+        self.learner = Learner(Llama4ForConditionalGeneration(config)).to(device)
+        self.optimizers = optimizers(self.learner)
+        self.schedulers = [
+            torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, vision_steps, steps))
+            for optimizer in self.optimizers
+        ]
+        self.encode = DialogueEncoder(self.tokenizer, build_processor(self.tokenizer).chat_template)
+        plain = plain_sprites(digits("held_out"), seed)
+        self.evaluation = held_out_steps(self.encode, plain, seed, evaluation_size)
+        self.plain_masks = plain.masks.to(device)
+        self.device = device
+        self.history = History()
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def learn(self, index: int, step: Step, masks: torch.Tensor) -> None:
+        """One optimizer step."""
+        self.learner.train()
+        tiles = draw_tiles(step.pictures, masks)
+        if step.texts:
+            _mix_up_global_tiles(step, tiles)
+        with self._autocast():
+            result = self.learner(step, tiles)
+        self.learner.zero_grad(set_to_none=True)
+        result.loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.learner.parameters(), 1.0)
+        for optimizer, scheduler in zip(self.optimizers, self.schedulers, strict=True):
+            optimizer.step()
+            scheduler.step()
+        if index % 10 == 0:
+            self.history.losses.append((index, result.loss.item()))
+            self.history.glyphs.append((index, result.glyphs.item()))
+
+    @torch.inference_mode()
+    def evaluate(self, index: int) -> float:
+        """Accuracy over all held-out answers, recorded by task; every task may hold questions of another's kind."""
+        self.learner.eval()
+        right: Counter[str] = Counter()
+        asked: Counter[str] = Counter()
+        for task, step in zip(TASKS, self.evaluation, strict=True):
+            with self._autocast():
+                result = self.learner(step, draw_tiles(step.pictures, self.plain_masks))
+            right[task] += result.right.total()
+            asked[task] += result.asked.total()
+        return self.history.add_tasks(index, right, asked)
+
+
+def _mix_up_global_tiles(step: Step, tiles: torch.Tensor) -> None:
+    """Gives some pictures another one's global tile, so that the model learns to trust the tiles themselves: it sees
+    more in them, and a tile in the wrong place shows in its answers.
+    """
+    for drawing in step.pictures.drawings:
+        if drawing.slots.shape[1] > 1:
+            ends = torch.from_numpy(drawing.slots[:, -1]).to(tiles.device)
+            chosen = ends[torch.rand(len(ends), device=tiles.device) < 0.3]
+            tiles[chosen] = tiles[chosen.roll(1)]
+
+
+def train(
+    directory: Path,
+    seed: int,
+    vision_steps: int,
+    steps: int,
+    workers: int,
+    conversations: dict[Load, int],
+    vision_pictures: int,
+    variants: int,
+    evaluation_size: int,
+) -> History:
+    """Trains and writes the checkpoint, `curves.png` and `history.json` to `directory`.
+
+    steps: all of them, `vision_steps` included; variants: of every training digit, see `sprites.varied_sprites`.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    training = Training(seed, vision_steps, steps, device, evaluation_size)
+    sprites = varied_sprites(digits("train"), seed, variants, device)
+    source = TrainingSteps(seed, vision_steps, vision_pictures, conversations, training.encode, sprites.choices())
+    loader = DataLoader(
+        source,
+        batch_size=1,
+        sampler=range(steps),
+        num_workers=workers,
+        collate_fn=first,
+        persistent_workers=workers > 0,
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    started = monotonic()
+    with Progress(*columns, TextColumn("{task.fields[news]}")) as progress:
+        bar = progress.add_task("encoder", total=steps, news="")
+        for index, step in enumerate(loader):
+            training.learn(index, step, sprites.masks)
+            news = f"loss {training.history.losses[-1][1]:.3f}, glyphs {training.history.glyphs[-1][1]:.3f}"
+            progress.update(bar, advance=1, description="all" if step.texts else "encoder", news=news)
+            if step.texts and ((index + 1) % EVALUATE_EVERY == 0 or index + 1 == steps):
+                accuracy = training.evaluate(index + 1)
+                tasks = ", ".join(f"{task} {points[-1][1]:.3f}" for task, points in training.history.tasks.items())
+                progress.console.print(
+                    f"{monotonic() - started:5.0f} s, step {index + 1}: {news}, held out {accuracy:.3f} ({tasks})"
+                )
+    save_checkpoint(training.learner.model, training.tokenizer, directory, shard_bytes=5_000_000)
+    training.history.plot(directory / "curves.png")
+    (directory / "history.json").write_text(json.dumps(vars(training.history)))
+    return training.history
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--vision-steps", type=int, default=300, help="steps in which the encoder learns alone")
+    parser.add_argument("--steps", type=int, default=1500, help="all steps")
+    parser.add_argument("--workers", type=int, default=14, help="processes that make conversations")
+    options = parser.parse_args()
+    train(
+        options.directory,
+        options.seed,
+        options.vision_steps,
+        options.steps,
+        options.workers,
+        conversations=CONVERSATIONS,
+        vision_pictures=VISION_PICTURES,
+        variants=12,
+        evaluation_size=64,
+    )
+
+
+if __name__ == "__main__":
+    main()
