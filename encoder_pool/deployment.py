@@ -53,7 +53,7 @@ class EncoderPool:
             stop = start + image.tiles * self._geometry.tokens_per_tile
             yield rows[start:stop]
             start = stop
-        yield EmbeddingMeta(len(images), self._dtype, self._fingerprint, tuple(images))
+        yield EmbeddingMeta(len(images), self._dtype, self._fingerprint, rows.nbytes // len(tiles), tuple(images))
 
     def _validate(self, tiles: np.ndarray, images: list[ImageShard]) -> None:
         if not isinstance(tiles, np.ndarray) or tiles.dtype != np.uint8:

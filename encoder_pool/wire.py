@@ -37,12 +37,14 @@ class EmbeddingMeta:
     n: how many arrays came before it, one for each shard, in the order asked.
     dtype: the dtype of the embeddings.
     fingerprint: of the vision weights that made them (see fingerprint.py).
+    tile_bytes: size of one tile's embedding, in bytes.
     images: the shards as encoded; the receiver compares their tiles and aspect with what it asked for.
     """
 
     n: int
     dtype: EmbeddingDtype
     fingerprint: str
+    tile_bytes: int
     images: tuple[ImageShard, ...]
 
 

@@ -52,6 +52,13 @@ class RouterSettings(BaseModel):
         description="Networks (CIDR) that are not public and from which pictures may be fetched all the same, "
         "e.g. 10.1.0.0/16. Others that are not public are never contacted.",
     )
+    embedding_store_bytes: int = Field(
+        100 * 2**20,
+        ge=0,
+        description="Bytes of finished embeddings that each Router keeps for pictures that come again (1.47 MB a tile "
+        "for Scout); they lie in the object stores of the encoders' nodes. 0 keeps none.",
+    )
+    embedding_ttl_s: float = Field(600, gt=0, description="Seconds after its encode that an embedding is kept at most.")
     encode_timeout_s: float = Field(60, gt=0, description="Seconds for the encoding of a request's pictures.")
     first_chunk_timeout_s: float = Field(
         600,

@@ -11,10 +11,12 @@ from blake3 import blake3
 from encoder_pool.wire import EmbeddingDtype
 
 
-def content_hash(data: bytes, *, fingerprint: str, dtype: EmbeddingDtype, max_tiles: int) -> str:
+def content_hash(
+    data: bytes, *, fingerprint: str, dtype: EmbeddingDtype, quantization: str | None, max_tiles: int
+) -> str:
     """Hex, 64 characters.
 
-    fingerprint: of the vision weights. dtype: the encoder computes in it. max_tiles: the limit of the canvas.
+    fingerprint: of the vision weights. dtype, quantization: what the encoder computes in. max_tiles: the canvas's limit.
     """
-    digest = blake3(f"{fingerprint}\0{dtype}\0{max_tiles}\0".encode())
+    digest = blake3(f"{fingerprint}\0{dtype}\0{quantization}\0{max_tiles}\0".encode())
     return digest.update(data).hexdigest()

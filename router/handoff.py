@@ -44,11 +44,11 @@ def by_reference(handle: DeploymentHandle) -> DeploymentHandle:
     return handle.options(stream=True, _by_reference=True)
 
 
-def has_replicas(handle: DeploymentHandle) -> bool:
-    """Whether the controller has told `handle` of a running replica (about a second after one died, it tells that)."""
+def replica_count(handle: DeploymentHandle) -> int:
+    """The running replicas that the controller has told `handle` of; about a second after one died, it tells that."""
     router = handle._router
     request_router = None if router is None else router._asyncio_router._request_router
-    return request_router is not None and bool(request_router.curr_replicas)
+    return 0 if request_router is None else len(request_router.curr_replicas)
 
 
 async def encode(handle: DeploymentHandle, tiles: NDArray[np.uint8], shards: Sequence[ImageShard]) -> Encoded:
@@ -103,7 +103,7 @@ async def _assigned(handle: DeploymentHandle, response: DeploymentResponseGenera
     try:
         while not assignment.done():
             await asyncio.wait([assignment], timeout=LOOK_S)
-            if not assignment.done() and not has_replicas(handle):
+            if not assignment.done() and not replica_count(handle):
                 raise PoolGoneError
         return assignment.result()
     finally:

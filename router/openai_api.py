@@ -66,7 +66,7 @@ class Router:
 
     @api.get("/v1/models")
     async def models(self) -> JSONResponse:
-        if not handoff.has_replicas(self._llm):
+        if not handoff.replica_count(self._llm):
             raise self._starting()
         return JSONResponse(await self._llm.models.remote())
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
+from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from encoder_pool.errors import QueueFullError
 from encoder_pool.wire import HandOff, ImageShard
 from llm_pool.reply import Reply
 from router import handoff
 from router.config import AppConfig
 from router.content_hash import content_hash
+from router.embedding_store import Claim, CutImage, Embedding, EmbeddingStore
+from router.encoders import Encoders
 from router.errors import ApiError, bad_request, unavailable
 from router.image_decode import decode as decode_image
 from router.image_source import ImageSource
@@ -28,9 +28,8 @@ from router.request_images import ImagePart, split_images
 from router.tiling import Tiler, Tiles
 
 logger = logging.getLogger("ray.serve")
+T = TypeVar("T")
 
-# A replica that dies under a request is nothing the client should see; a third death in a row is no accident.
-ENCODE_ATTEMPTS = 3
 DECODE_ATTEMPTS = 2
 BROKEN_STREAM = ApiError(500, "the decoder failed while it was answering", code="decoder_failed")
 
@@ -43,14 +42,6 @@ class Answer:
     rest: AsyncIterator[str]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedImage:
-    """An image that was fetched, decoded and cut."""
-
-    shard: ImageShard
-    tiles: Tiles
-
-
 class Pipeline:
     """Answers chat requests; one for the life of a Router."""
 
@@ -59,18 +50,25 @@ class Pipeline:
     ) -> None:
         self._settings = config.router
         self._dtype = config.model.dtype
+        self._quantization = config.encoder.quantization
         self._encoder = handoff.by_reference(encoder)
         self._llm = handoff.by_reference(llm)
         self._source = source
         self._tiler = tiler
         self._threads = ThreadPoolExecutor(self._settings.image_threads, thread_name_prefix="image")
+        encoders = Encoders(
+            self._encoder, min_tiles=config.encoder.min_shard_tiles, timeout_s=self._settings.encode_timeout_s
+        )
+        self._store = EmbeddingStore(
+            encoders.encode, self._settings.embedding_store_bytes, self._settings.embedding_ttl_s
+        )
         # Of the encoders' weights; part of every content hash. Known from the first encode, the warm-up's.
         self._fingerprint = ""
 
     def missing(self) -> list[str]:
         """The pools without a living replica."""
         pools = {"EncoderPool": self._encoder, "LLMPool": self._llm}
-        return [name for name, handle in pools.items() if not handoff.has_replicas(handle)]
+        return [name for name, handle in pools.items() if not handoff.replica_count(handle)]
 
     async def answer(self, body: dict[str, Any], request_id: str) -> Answer:
         """Takes a validated chat request to its answer's beginning.
@@ -81,15 +79,15 @@ class Pipeline:
         body, parts = split_images(body, self._settings.max_images)
         max_tiles = self._max_tiles(body)
         body.pop("mm_processor_kwargs", None)
-        images = await self._prepare(parts, max_tiles)
         for attempt in range(1, DECODE_ATTEMPTS + 1):
-            encoded = await self._encode(images, request_id) if images else None
+            embeddings = await self._embed(parts, max_tiles, request_id)
             try:
-                return await self._decode(body, images, encoded, request_id)
-            except (RayActorError, ObjectLostError) as error:
-                logger.warning(
-                    "request %s: decode attempt %d failed with %s", request_id, attempt, type(error).__name__
-                )
+                return await self._decode(body, embeddings, request_id)
+            except RayActorError:
+                logger.warning("request %s: a decoder died under decode attempt %d", request_id, attempt)
+            except ObjectLostError:
+                logger.warning("request %s: an embedding was lost before decode attempt %d", request_id, attempt)
+                self._store.drop(embedding.image.hash for embedding in embeddings)
         raise unavailable("the decoders failed to answer; try again", "decoder_unavailable")
 
     def _max_tiles(self, body: dict[str, Any]) -> int:
@@ -108,67 +106,49 @@ class Pipeline:
             )
         return max_tiles
 
-    async def _prepare(self, parts: list[ImagePart], max_tiles: int) -> list[PreparedImage]:
-        """All images at once; the first failure cancels the others."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._prepare_one(part, max_tiles)) for part in parts]
-        except* ApiError as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+    async def _embed(self, parts: list[ImagePart], max_tiles: int, request_id: str) -> list[Embedding]:
+        """The embeddings of a request's images, in order; leaving early gives up only what nobody else waits for."""
+        if not parts:
+            return []
+        with ExitStack() as stack:
+            found = await _all(self._find(part, max_tiles, stack) for part in parts)
+            claims = iter(self._store.start([cut for cut in found if isinstance(cut, CutImage)], request_id))
+            held = [next(claims) if isinstance(one, CutImage) else one for one in found]
+            for claim in held:
+                stack.callback(claim.release)
+            embeddings = [await claim.embedding() for claim in held]
+        self._fingerprint = embeddings[0].fingerprint
+        return embeddings
 
-    async def _prepare_one(self, part: ImagePart, max_tiles: int) -> PreparedImage:
+    async def _find(self, part: ImagePart, max_tiles: int, stack: ExitStack) -> Claim | CutImage:
+        """A claim on the image's embedding if the store knows it, else the image, cut."""
         data = await self._source.read(part.url, part.path)
         limit = 1 if part.one_tile else max_tiles
+        name = content_hash(
+            data,
+            fingerprint=self._fingerprint,
+            dtype=self._dtype,
+            quantization=self._quantization,
+            max_tiles=limit,
+        )
+        claim = self._store.claim(name)
+        if claim is not None:
+            stack.callback(claim.release)
+            return claim
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._cut, data, part.path, limit)
+        tiles = await loop.run_in_executor(self._threads, self._cut, data, part.path, limit)
+        return CutImage(ImageShard(name, len(tiles.pixels), tiles.aspect), tiles.pixels)
 
-    def _cut(self, data: bytes, path: str, max_tiles: int) -> PreparedImage:
-        image = decode_image(data, path, self._settings.max_image_pixels)
-        tiles = self._tiler.tile(image, max_tiles)
-        name = content_hash(data, fingerprint=self._fingerprint, dtype=self._dtype, max_tiles=max_tiles)
-        return PreparedImage(ImageShard(name, len(tiles.pixels), tiles.aspect), tiles)
+    def _cut(self, data: bytes, path: str, max_tiles: int) -> Tiles:
+        return self._tiler.tile(decode_image(data, path, self._settings.max_image_pixels), max_tiles)
 
-    async def _encode(self, images: list[PreparedImage], request_id: str) -> handoff.Encoded:
-        tiles = np.concatenate([image.tiles.pixels for image in images])
-        shards = [image.shard for image in images]
-        for attempt in range(1, ENCODE_ATTEMPTS + 1):
-            try:
-                async with asyncio.timeout(self._settings.encode_timeout_s):
-                    encoded = await handoff.encode(self._encoder, tiles, shards)
-                break
-            except RayActorError:
-                logger.warning("request %s: an encoder died under encode attempt %d", request_id, attempt)
-            except (handoff.PoolGoneError, DeploymentUnavailableError):
-                raise unavailable(
-                    "no encoder is running; text-only requests are served", "encoder_unavailable"
-                ) from None
-            except TimeoutError:
-                raise unavailable("the encoders did not answer in time", "encoder_timeout") from None
-            except (BackPressureError, QueueFullError):
-                raise ApiError(429, "too many pictures are waiting to be encoded", retry_after_s=1) from None
-            except RayTaskError as error:
-                logger.error("request %s: the encoder failed: %s", request_id, error.cause)
-                raise ApiError(500, "the encoder failed on this request's pictures", code="encoder_failed") from None
-        else:
-            raise unavailable("the encoders failed; try again", "encoder_unavailable")
-        if encoded.meta.images != tuple(shards):
-            raise ApiError(500, "an encoder answered for other images than it was asked for", code="encoder_failed")
-        self._fingerprint = encoded.meta.fingerprint
-        return encoded
-
-    async def _decode(
-        self,
-        body: dict[str, Any],
-        images: list[PreparedImage],
-        encoded: handoff.Encoded | None,
-        request_id: str,
-    ) -> Answer:
+    async def _decode(self, body: dict[str, Any], embeddings: list[Embedding], request_id: str) -> Answer:
         hand_off = None
-        if encoded is not None:
-            shards = tuple(image.shard for image in images)
-            hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, shards)
-        items = handoff.decode(self._llm, body, hand_off, request_id, encoded.refs if encoded else [])
+        if embeddings:
+            images = tuple(embedding.image for embedding in embeddings)
+            hand_off = HandOff(embeddings[0].dtype, embeddings[0].fingerprint, images)
+        refs = [ref for embedding in embeddings for ref in embedding.refs]
+        items = handoff.decode(self._llm, body, hand_off, request_id, refs)
         try:
             async with asyncio.timeout(self._settings.first_chunk_timeout_s):
                 head = await anext(items)
@@ -182,6 +162,16 @@ class Pipeline:
                 raise ApiError(429, "too many requests are waiting", retry_after_s=1) from None
             raise
         return Answer(head, _rest(items, request_id))
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, in order; the first ApiError cancels the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    except* ApiError as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def _rest(items: AsyncGenerator[Any, None], request_id: str) -> AsyncIterator[str]:

@@ -116,12 +116,12 @@ def test_an_encoders_error_is_known_before_the_decoder_is_called(probe):
     assert "tiles must have shape" in probe(failing_encode)
 
 
-async def pools_have_replicas(probe):
-    return [probe.handoff.has_replicas(handle) for handle in (probe.encoder, probe.llm)]
+async def replica_counts(probe):
+    return [probe.handoff.replica_count(handle) for handle in (probe.encoder, probe.llm)]
 
 
 def test_replicas_are_known(probe):
-    assert probe(pools_have_replicas) == [True, True]
+    assert probe(replica_counts) == [1, 1]
 
 
 @serve.deployment(ray_actor_options={"resources": {"a resource that no node has": 1}})
@@ -131,7 +131,7 @@ class Unplaced:
 
 async def unplaced_pool(probe):
     handle = probe.handoff.by_reference(serve.get_deployment_handle("Unplaced", "unplaced"))
-    assert not probe.handoff.has_replicas(handle)
+    assert not probe.handoff.replica_count(handle)
     try:
         async with asyncio.timeout(10):
             await probe.handoff.encode(handle, tiles(TILES), shards())

@@ -11,7 +11,7 @@ from ray.exceptions import ActorDiedError, OwnerDiedError
 from encoder_pool.errors import QueueFullError
 from encoder_pool.wire import EmbeddingMeta
 from llm_pool.reply import Reply
-from router import handoff, pipeline
+from router import encoders, handoff
 from router.config import AppConfig
 from router.errors import ApiError
 from router.image_source import ImageSource
@@ -31,6 +31,7 @@ class Pools:
         self.encode_script: list = []
         self.decode_script: list = []
         self.fingerprint = "f"
+        self.replicas = 1
 
     async def encode(self, handle, tiles, shards):
         self.encodes.append((tiles, list(shards)))
@@ -39,8 +40,8 @@ class Pools:
             raise step
         if step is not None:
             await asyncio.sleep(step)
-        meta = EmbeddingMeta(len(shards), "bfloat16", self.fingerprint, tuple(shards))
-        return handoff.Encoded(meta, [f"ref{i}" for i in range(len(shards))])
+        meta = EmbeddingMeta(len(shards), "bfloat16", self.fingerprint, 1000, tuple(shards))
+        return handoff.Encoded(meta, [f"{shard.hash[:8]}/{shard.tiles}" for shard in shards])
 
     async def decode(self, handle, body, hand_off, request_id, refs):
         self.decodes.append((body, hand_off, refs))
@@ -56,6 +57,7 @@ def pools(monkeypatch):
     monkeypatch.setattr(handoff, "encode", made.encode)
     monkeypatch.setattr(handoff, "decode", made.decode)
     monkeypatch.setattr(handoff, "by_reference", lambda handle: handle)
+    monkeypatch.setattr(handoff, "replica_count", lambda handle: made.replicas)
     return made
 
 
@@ -89,21 +91,52 @@ async def test_images_keep_their_order_tiles_and_aspects(pipe, pools, model):
     assert (tiles == np.concatenate([Tiler(model).tile(image).pixels for image in images])).all()
     body, hand_off, refs = pools.decodes[0]
     assert hand_off.images == tuple(shards)
-    assert refs == ["ref0", "ref1", "ref2"]
+    assert refs == [f"{shard.hash[:8]}/{shard.tiles}" for shard in shards]
     assert body["messages"][0]["content"] == [{"type": "image_embeds", "image_embeds": i} for i in range(3)]
 
 
-async def test_equal_pictures_have_one_hash_and_other_limits_another(pipe, pools):
-    image = part(picture(3, (700, 700)))
+async def test_equal_pictures_are_encoded_once_and_other_limits_apart(pipe, pools):
+    image = part(picture(3, (672, 672)))
     low = {"type": "image_url", "image_url": image["image_url"] | {"detail": "low"}}
-    await pipe.answer(chat("warm-up", image), "id")
-    await pipe.answer(chat(image, image, low), "id")
-    hashes = [shard.hash for shard in pools.encodes[1][1]]
-    assert hashes[0] == hashes[1] != hashes[2]
-    pools.fingerprint = "other weights"
-    await pipe.answer(chat(image), "id")
-    await pipe.answer(chat(image), "id")
-    assert pools.encodes[3][1][0].hash not in hashes
+    await pipe.answer(chat("warm-up", part(picture(0))), "id")
+    await pipe.answer(chat(image, low, image), "id")
+    assert [shard.tiles for shard in pools.encodes[1][1]] == [5, 1]
+    images = pools.decodes[1][1].images
+    assert [shard.tiles for shard in images] == [5, 1, 5]
+    assert images[0].hash == images[2].hash != images[1].hash
+    await pipe.answer(chat(low, image), "id")
+    assert len(pools.encodes) == 2, "both are kept"
+    assert pools.decodes[2][1].images == (images[1], images[0])
+
+
+async def test_other_weights_make_other_hashes(pipe, pools):
+    image = part(picture(3))
+    for fingerprint in ("one", "two"):
+        pools.fingerprint = fingerprint
+        await pipe.answer(chat(part(picture(hash(fingerprint) % 100))), "id")
+        await pipe.answer(chat(image), "id")
+    assert pools.decodes[1][1].images[0].hash != pools.decodes[3][1].images[0].hash
+
+
+async def test_a_large_request_is_split_over_the_replicas_and_put_together_again(pipe, pools, model):
+    pools.replicas = 3
+    images = [picture(1, (1344, 1344)), picture(2, (700, 300))]
+    await pipe.answer(chat(*map(part, images)), "id")
+    assert [[s.tiles for s in shards] for _, shards in pools.encodes] == [[7], [7], [3, 4]]
+    sent = np.concatenate([tiles for tiles, _ in pools.encodes])
+    assert (sent == np.concatenate([Tiler(model).tile(image).pixels for image in images])).all()
+    _, hand_off, refs = pools.decodes[0]
+    assert [(i.tiles, i.aspect) for i in hand_off.images] == [(17, (4, 4)), (4, (1, 3))]
+    square, wide = (image.hash[:8] for image in hand_off.images)
+    assert refs == [f"{square}/7", f"{square}/7", f"{square}/3", f"{wide}/4"]
+
+
+async def test_fifty_requests_for_a_new_image_cost_one_encode(pipe, pools):
+    pools.encode_script = [0.2]
+    body = chat(part(picture(6)))
+    answers = await asyncio.gather(*(pipe.answer(body, str(i)) for i in range(50)))
+    assert [answer.head for answer in answers] == [OK] * 50
+    assert len(pools.encodes) == 1
 
 
 async def test_a_limit_on_tiles(pipe, pools):
@@ -126,8 +159,9 @@ async def test_one_bad_image_ends_the_request_before_any_encode(pipe, pools):
 async def test_a_dead_encoder_is_retried_but_not_for_ever(pipe, pools):
     pools.encode_script = [ActorDiedError(), ActorDiedError()]
     assert (await pipe.answer(chat(part(picture(0))), "id")).head == OK
-    pools.encode_script = [ActorDiedError()] * pipeline.ENCODE_ATTEMPTS
-    assert (await refusal(pipe, chat(part(picture(0))))).code == "encoder_unavailable"
+    assert len(pools.encodes) == 3
+    pools.encode_script = [ActorDiedError()] * encoders.ATTEMPTS
+    assert (await refusal(pipe, chat(part(picture(1))))).code == "encoder_unavailable"
 
 
 @pytest.mark.parametrize(
@@ -145,11 +179,14 @@ async def test_what_an_encoder_cannot_do(pipe, pools, failure, status, code):
     assert error.retry_after_s is not None
 
 
-@pytest.mark.parametrize("failure", [ActorDiedError(), OwnerDiedError("00", None, "")])
-async def test_a_lost_decoder_or_embedding_is_encoded_and_decoded_once_more(pipe, pools, failure):
+@pytest.mark.parametrize(("failure", "encodes"), [(ActorDiedError(), 1), (OwnerDiedError("00", None, ""), 2)])
+async def test_a_dead_decoder_is_retried_and_a_lost_embedding_encoded_once_more(pipe, pools, failure, encodes):
+    await pipe.answer(chat("warm-up", part(picture(1))), "id")
+    pools.encodes.clear()
+    pools.decodes.clear()
     pools.decode_script = [[failure]]
     assert (await pipe.answer(chat(part(picture(0))), "id")).head == OK
-    assert (len(pools.encodes), len(pools.decodes)) == (2, 2)
+    assert (len(pools.encodes), len(pools.decodes)) == (encodes, 2)
     pools.decode_script = [[failure], [failure]]
     assert (await refusal(pipe, chat(part(picture(0))))).code == "decoder_unavailable"
 
