@@ -16,7 +16,7 @@ def content_hash(
 ) -> str:
     """Hex, 64 characters.
 
-    fingerprint: of the vision weights. dtype, quantization: what the encoder computes in. max_tiles: the canvas's limit.
+    fingerprint: of the vision weights. dtype, quantization: what the encoder computes in. max_tiles: of the canvas.
     """
     digest = blake3(f"{fingerprint}\0{dtype}\0{quantization}\0{max_tiles}\0".encode())
     return digest.update(data).hexdigest()
