@@ -34,11 +34,11 @@ class FusedOps:
     """bfloat16, with one kernel for each step between two matrix products.
 
     GELU is the tanh form, in the epilogue of the matrix product before it: its difference from the exact form is a
-    tenth of bfloat16's rounding.
+    tenth of bfloat16's rounding. A residual stream in float32 would make the encoder 1.6 times more exact for 2 to 3 %
+    of its time (measured on an H200); in bfloat16 it is as exact as transformers' encoder.
     """
 
     quantizes = False
-    residual_dtype = torch.bfloat16
 
     def __init__(self, geometry: VisionGeometry, device: torch.device) -> None:
         self.geometry = geometry
@@ -69,7 +69,7 @@ class FusedOps:
     ) -> tuple[torch.Tensor, torch.Tensor | Quantized]:
         g = self.geometry
         rows = patches_w.shape[0] // g.grid**2 * g.positions
-        residual = self._empty(rows, g.width, self.residual_dtype)
+        residual = self._empty(rows, g.width)
         y, scales = self._activation(rows, g.width)
         triton_kernels.embed[(rows,)](
             patches_w, positions, residual, y, scales,
@@ -129,12 +129,11 @@ class FusedOps:
 
 class FusedFp8Ops(FusedOps):
     """e4m3 matrix products in the transformer's layers, scaled by row of the activation and by output of the weight,
-    which needs no calibration. Attention, the residual stream (float32), patch embedding, adapter and projector are
-    not quantized.
+    which needs no calibration. Attention, the residual stream, patch embedding, adapter and projector are not
+    quantized.
     """
 
     quantizes = True
-    residual_dtype = torch.float32
 
     def __init__(self, geometry: VisionGeometry, device: torch.device) -> None:
         super().__init__(geometry, device)

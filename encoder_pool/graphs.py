@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 _TIMED_REPLAYS = 3
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CaptureReport:
     """What became of the wanted budgets.
 
@@ -30,11 +31,21 @@ class CaptureReport:
     seconds: of the whole capture; bytes: device memory that the graphs and their buffers hold.
     """
 
-    captured: list[int] = field(default_factory=list)
-    failed: list[int] = field(default_factory=list)
-    over_limit: list[int] = field(default_factory=list)
-    seconds: float = 0.0
-    bytes: int = 0
+    captured: list[int]
+    failed: list[int]
+    over_limit: list[int]
+    seconds: float
+    bytes: int
+
+
+@contextmanager
+def _noting(failures: dict[int, str], budget: int) -> Iterator[None]:
+    """Notes the reason instead of raising where a budget runs out of memory or cannot be captured."""
+    try:
+        yield
+    except RuntimeError as error:
+        failures[budget] = str(error).splitlines()[0]
+        torch.cuda.empty_cache()
 
 
 def default_budgets(smallest: int, largest: int) -> list[int]:
@@ -57,6 +68,7 @@ class GraphManager:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._buffers: dict[str, torch.Tensor] = {}
         self._output = torch.empty(0)
+        self._pool = torch.cuda.graph_pool_handle()
         self._packer = Packer(Costs({}, {1: 0.0}))
 
     def capture(self, budgets: Sequence[int], max_bytes: int) -> CaptureReport:
@@ -65,34 +77,34 @@ class GraphManager:
         A budget that does not fit into `max_bytes` of device memory is left out. One that fails, for want of memory
         or for another reason, is left out with a warning; without any graph left, everything runs eagerly.
         """
-        started, report = time.monotonic(), CaptureReport()
-        free_before = torch.cuda.mem_get_info(self._model.device)[0]
-        pool = torch.cuda.graph_pool_handle()
-        graph_seconds: dict[int, float] = {}
-        eager_seconds: dict[int, float] = {}
-        reasons: dict[int, str] = {}
+        started, device = time.monotonic(), self._model.device
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info(device)[0]
+        failures: dict[int, str] = {}
+        # Eager runs first: they load every kernel, and no graph holds the memory that they need.
+        eager: dict[int, tuple[float, int]] = {}
         for budget in sorted(budgets, reverse=True):
-            try:
-                seconds, peak_bytes = self._measure_eager(budget)
-                eager_seconds[budget] = seconds
-                if peak_bytes > max_bytes:
-                    report.over_limit.append(budget)
-                    continue
-                graph_seconds[budget] = self._capture_one(budget, pool)
-                report.captured.append(budget)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                report.failed.append(budget)
-                reasons[budget] = str(error).splitlines()[0]
-                self._graphs.pop(budget, None)
-                torch.cuda.empty_cache()
-            logger.info("encoder graphs: %d of %d budgets done", len(graph_seconds), len(budgets))
-        if report.failed:
-            logger.warning("no encoder graph for %s tiles: %s", report.failed, reasons[report.failed[0]])
+            with _noting(failures, budget):
+                eager[budget] = self._measure_eager(budget)
+        torch.cuda.empty_cache()
+        fitting = [budget for budget, (_, peak_bytes) in eager.items() if peak_bytes <= max_bytes]
+        seconds: dict[int, float] = {}
+        for budget in fitting:
+            with _noting(failures, budget):
+                seconds[budget] = self._capture_one(budget)
+                logger.info("encoder graph of %d tiles: %.2f ms", budget, seconds[budget] * 1e3)
+        torch.cuda.empty_cache()
+        if failures:
+            logger.warning("no encoder graph for %s tiles: %s", sorted(failures), next(iter(failures.values())))
         # Where not even an eager run could be measured, one tile at a time is the best guess.
-        self._packer = Packer(Costs(graph_seconds, eager_seconds or {1: 0.0}))
-        report.seconds = time.monotonic() - started
-        report.bytes = free_before - torch.cuda.mem_get_info(self._model.device)[0]
-        return report
+        self._packer = Packer(Costs(seconds, {budget: s for budget, (s, _) in eager.items()} or {1: 0.0}))
+        return CaptureReport(
+            captured=sorted(seconds),
+            failed=sorted(failures),
+            over_limit=sorted(eager.keys() - set(fitting)),
+            seconds=time.monotonic() - started,
+            bytes=free - torch.cuda.mem_get_info(device)[0],
+        )
 
     def run(self, inputs: Inputs, output: torch.Tensor) -> None:
         """Encodes all tiles of `inputs` (on the device) into `output`, on the current stream, without waiting.
@@ -135,26 +147,25 @@ class GraphManager:
         torch.cuda.synchronize(device)
         return time.perf_counter() - started, torch.cuda.max_memory_allocated(device) - allocated
 
-    def _capture_one(self, budget: int, pool: tuple[int, int]) -> float:
+    def _capture_one(self, budget: int) -> float:
         """Captures one graph; returns the seconds of its fastest replay."""
         if not self._buffers:
-            self._buffers = self._model.capture_inputs(budget)
             rows = budget * self._config.output_rows_per_tile
             self._output = torch.empty(
                 rows, self._config.output_width, dtype=self._model.dtype, device=self._model.device
             )
-            # What the eager runs left in the allocator's cache is of no use to the graphs' own pool.
-            torch.cuda.empty_cache()
+            self._buffers = self._model.capture_inputs(budget)
         buffers = {key: value[:budget] for key, value in self._buffers.items()}
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=self._pool):
             rows_out = self._model.forward_graph(buffers)
             self._output[: rows_out.shape[0]].copy_(rows_out)
         # Dropped before the next capture: the graph keeps the memory, not the tensor.
         del rows_out
-        self._graphs[budget] = graph
         graph.replay()
-        return min(self._time(graph) for _ in range(_TIMED_REPLAYS))
+        seconds = min(self._time(graph) for _ in range(_TIMED_REPLAYS))
+        self._graphs[budget] = graph
+        return seconds
 
     def _time(self, graph: torch.cuda.CUDAGraph) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))

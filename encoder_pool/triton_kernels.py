@@ -25,7 +25,7 @@ def _store_row(x, y, scales, row, columns, inside, WIDTH: tl.constexpr, QUANTIZE
     if QUANTIZE:
         scale = tl.maximum(tl.max(tl.abs(x), 0), _SMALLEST_ROW) / _F8_MAX
         tl.store(scales + row, scale)
-        x = x / scale
+        x = x * (1.0 / scale)
     tl.store(y + row * WIDTH + columns, x.to(y.dtype.element_ty), inside)
 
 

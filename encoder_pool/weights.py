@@ -118,8 +118,7 @@ def assemble(geometry: VisionGeometry, get: GetTensor, dtype: torch.dtype, devic
 def dummy_tensors(geometry: VisionGeometry, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Random float32 tensors on the CPU, by name on disk; the same on every machine for one seed.
 
-    Matrices are scaled by their input width, so that activations stay of the order of one; LayerNorm gains lie
-    around one.
+    Matrices have the variance of a new torch.nn.Linear, 1 / (3 * inputs); LayerNorm gains lie around one.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, shape in geometry.tensor_shapes().items():
@@ -129,5 +128,5 @@ def dummy_tensors(geometry: VisionGeometry, seed: int) -> Iterator[tuple[str, to
         elif name.endswith("bias"):
             values *= 0.1
         else:
-            values *= shape[-1] ** -0.5
+            values *= (3 * shape[-1]) ** -0.5
         yield name, values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,15 @@ from encoder_pool.weights import load_weights
 from encoder_pool.wire import EmbeddingMeta, ImageShard
 
 CPU = torch.device("cpu")
+MAX_QUEUED_TILES = 68
+
+
+Start = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def ray_serve() -> Iterator[None]:
+def start() -> Iterator[Start]:
+    """(ModelSettings, replicas) -> a streaming handle, in a Ray cluster of this module's own."""
     folder = tempfile.mkdtemp(prefix="encoder-", dir="/tmp")
     ray.init(
         address="local",
@@ -40,28 +46,24 @@ def ray_serve() -> Iterator[None]:
         _temp_dir=folder,
     )
     serve.start(proxy_location="Disabled")
-    yield
+
+    def run(model: ModelSettings, replicas: int = 1) -> Any:
+        encoder = EncoderSettings(cpu_threads=1, max_queued_tiles=MAX_QUEUED_TILES)
+        bound = EncoderPool.options(
+            num_replicas=replicas, ray_actor_options={"num_cpus": 0.1}, max_ongoing_requests=1000
+        ).bind(model, encoder)
+        return serve.run(bound, name=uuid.uuid4().hex, route_prefix=None).options(stream=True)
+
+    yield run
     serve.shutdown()
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-Start = Callable[..., Any]
-
-
-@pytest.fixture
-def start(ray_serve: None) -> Iterator[Start]:
-    """(ModelSettings, **encoder settings) -> a handle that streams."""
-
-    def run(model: ModelSettings, replicas: int = 1, **options: Any) -> Any:
-        encoder = EncoderSettings(replicas=replicas, cpu_threads=1, **options)
-        bound = EncoderPool.options(
-            num_replicas=replicas, ray_actor_options={"num_cpus": 0.1}, max_ongoing_requests=1000
-        ).bind(model, encoder)
-        return serve.run(bound, name="encoder", route_prefix=None).options(stream=True)
-
-    yield run
-    serve.delete("encoder")
+@pytest.fixture(scope="module")
+def handle(start: Start, tiny_checkpoint: Path) -> Any:
+    """One float32 replica, shared by the tests that need no other."""
+    return start(ModelSettings(source=str(tiny_checkpoint), dtype="float32"))
 
 
 def shards(*tiles: int) -> list[ImageShard]:
@@ -77,17 +79,19 @@ async def encode(handle: Any, tiles: np.ndarray, images: list[ImageShard]) -> tu
     return arrays, meta
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-async def test_arrays_come_first_and_metadata_last(start: Start, tiny_checkpoint: Path, dtype: Any) -> None:
+@pytest.mark.parametrize(("dtype", "replicas"), [("float32", 1), ("bfloat16", 2)])
+async def test_arrays_come_first_and_metadata_last(
+    start: Start, tiny_checkpoint: Path, request: pytest.FixtureRequest, dtype: Any, replicas: int
+) -> None:
     settings = ModelSettings(source=str(tiny_checkpoint), dtype=dtype)
-    handle = start(settings, replicas=2)
+    handle = request.getfixturevalue("handle") if dtype == "float32" else start(settings, replicas)
     geometry, weights = load_weights(settings, getattr(torch, dtype), CPU)
     model = Llama4VisionEncoder(geometry, weights, TorchOps(geometry, getattr(torch, dtype), CPU))
     requests = [shards(5, 1), shards(17), shards(1), shards(3)]
     inputs = [random_tiles(sum(image.tiles for image in images)) for images in requests]
     answers = await asyncio.gather(*(encode(handle, t, i) for t, i in zip(inputs, requests, strict=True)))
     for tiles, images, (arrays, meta) in zip(inputs, requests, answers, strict=True):
-        assert meta == EmbeddingMeta(len(images), dtype, fingerprint(settings), tuple(images))
+        assert meta == EmbeddingMeta(len(images), dtype, fingerprint(settings), meta.tile_bytes, tuple(images))
         assert [a.shape for a in arrays] == [(image.tiles * 144, 128) for image in images]
         assert all(a.flags.c_contiguous and a.dtype == ("float32" if dtype == "float32" else "uint16") for a in arrays)
         ours = torch.from_numpy(np.concatenate(arrays)).view(getattr(torch, dtype)).float()
@@ -95,8 +99,7 @@ async def test_arrays_come_first_and_metadata_last(start: Start, tiny_checkpoint
         assert ((ours - expected).norm() / expected.norm()).item() < (1e-5 if dtype == "float32" else 1e-2)
 
 
-async def test_bad_arguments_are_value_errors_and_harm_nobody(start: Start, tiny_checkpoint: Path) -> None:
-    handle = start(ModelSettings(source=str(tiny_checkpoint)))
+async def test_bad_arguments_are_value_errors_and_harm_nobody(handle: Any) -> None:
     good = random_tiles(1)
     bad: list[tuple[np.ndarray, list[ImageShard]]] = [
         (good.astype(np.float32), shards(1)),
@@ -113,20 +116,18 @@ async def test_bad_arguments_are_value_errors_and_harm_nobody(start: Start, tiny
     assert meta.n == len(arrays) == 1
 
 
-async def test_a_full_queue_is_a_typed_error(start: Start, tiny_checkpoint: Path) -> None:
-    handle = start(ModelSettings(source=str(tiny_checkpoint)), max_queued_tiles=17)
-    calls = [encode(handle, random_tiles(17), shards(17)) for _ in range(8)]
+async def test_a_full_queue_is_a_typed_error(handle: Any) -> None:
+    calls = [encode(handle, random_tiles(17), shards(17)) for _ in range(16)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     refused = [r for r in results if isinstance(r, BaseException)]
     assert refused
     assert all(isinstance(error, QueueFullError) for error in refused)
-    assert len(refused) <= 6
+    assert len(refused) <= 16 - 1 - MAX_QUEUED_TILES // 17
 
 
-async def test_cancelled_requests_leave_the_replica_serving(start: Start, tiny_checkpoint: Path) -> None:
-    handle = start(ModelSettings(source=str(tiny_checkpoint)), max_queued_tiles=2000)
-    responses = [handle.encode.remote(random_tiles(17), shards(17)) for _ in range(20)]
-    await asyncio.sleep(0.2)
+async def test_cancelled_requests_leave_the_replica_serving(handle: Any) -> None:
+    responses = [handle.encode.remote(random_tiles(17), shards(17)) for _ in range(3)]
+    await asyncio.sleep(0.1)
     for response in responses:
         response.cancel()
     arrays, _ = await asyncio.wait_for(encode(handle, random_tiles(1), shards(1)), timeout=20)
