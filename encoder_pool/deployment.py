@@ -35,6 +35,7 @@ class EncoderPool:
         self._metrics = EncoderMetrics()
         if loaded.capture is not None:
             self._metrics.captured(loaded.capture)
+        self._encoded_tiles = 0
         self._batcher = TileBatcher(loaded.runner, encoder.max_queued_tiles, self._metrics.batch, self._metrics.queued)
 
     async def encode(
@@ -48,6 +49,7 @@ class EncoderPool:
         """
         self._validate(tiles, images)
         rows = await self._batcher.encode(tiles)
+        self._encoded_tiles += len(tiles)
         start = 0
         for image in images:
             stop = start + image.tiles * self._geometry.tokens_per_tile
@@ -65,6 +67,10 @@ class EncoderPool:
         counts = [image.tiles for image in images]
         if not counts or min(counts) < 1 or sum(counts) != len(tiles):
             raise ValueError(f"images of {counts} tiles do not add up to the {len(tiles)} tiles that came")
+
+    def stats(self) -> dict[str, int]:
+        """encoded_tiles: of requests answered since the start; queued_tiles: that wait."""
+        return {"encoded_tiles": self._encoded_tiles, "queued_tiles": self._batcher.queued_tiles}
 
     def check_health(self) -> None:
         """Raises once an encode has failed for another reason than its values: Serve then replaces the replica."""

@@ -1,7 +1,7 @@
 """How the tiles of one request are spread over encoder replicas: pure arithmetic.
 
-The same even split that vLLM's `--mm-encoder-tp-mode data` makes over ranks, at tile granularity: an image may be split,
-since attention never crosses tiles.
+The same even split that vLLM's `--mm-encoder-tp-mode data` makes over ranks, at tile granularity: an image may be
+split, since attention never crosses tiles.
 """
 
 from __future__ import annotations

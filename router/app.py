@@ -6,6 +6,7 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
 
 from encoder_pool.deployment import EncoderPool
 from llm_pool.deployment import llm_deployment
@@ -42,6 +43,7 @@ def bind(config: AppConfig) -> Application:
         },
         # The replica bounds its own queue, in tiles; every waiting request has at least one.
         max_ongoing_requests=encoder.max_queued_tiles,
+        request_router_config=RequestRouterConfig(request_router_class="router.shard_router:TileRouter"),
         **pools,
     ).bind(config.model, encoder)
     decoders = llm_deployment(llm).options(**pools).bind(config.model, llm)
