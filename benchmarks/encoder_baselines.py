@@ -55,6 +55,7 @@ class VllmEncoder:
             model=self._folder.name,
             dtype="bfloat16",
             load_format="dummy",
+            mm_encoder_only=True,
             enforce_eager=True,
             max_model_len=max_tokens,
             max_num_batched_tokens=max_tokens,
@@ -117,7 +118,9 @@ def _write_model(folder: Path, geometry: VisionGeometry, max_positions: int) -> 
         "num_hidden_layers": 1,
         "no_rope_layers": [1],
         "layer_types": ["chunked_attention"],
-        "moe_layers": [0],
+        # Dense: every second layer would have experts, and there is one.
+        "interleave_moe_layer_step": 2,
+        "moe_layers": [],
         "max_position_embeddings": max_positions,
     }
     config["vision_config"] |= {

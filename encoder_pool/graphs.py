@@ -18,7 +18,7 @@ import torch
 from encoder_pool.packing import Costs, Packer, Step
 from encoder_pool.protocol import GraphableEncoder, Inputs
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ray.serve")
 
 _TIMED_REPLAYS = 3
 

@@ -17,7 +17,7 @@ from encoder_pool.runner import EagerRunner, Runner
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from encoder_pool.weights import load_weights
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ray.serve")
 
 _GIB = 2**30
 
