@@ -41,11 +41,13 @@ def load_encoder(model: ModelSettings, encoder: EncoderSettings, device: torch.d
         raise UnsupportedDeviceError(f"quantization: {encoder.quantization} needs a GPU and dtype: bfloat16")
     geometry, weights = load_weights(model, dtype, device)
     encoder_model = Llama4VisionEncoder(geometry, weights, _ops(geometry, dtype, device, encoder))
-    if device.type != "cuda" or encoder.max_graph_tiles == 0:
+    smallest, largest = encoder_model.budget_range()
+    if device.type != "cuda":
         return LoadedEncoder(geometry, EagerRunner(encoder_model), None)
+    if encoder.max_graph_tiles == 0:
+        return LoadedEncoder(geometry, EagerRunner(encoder_model, chunk_tiles=largest), None)
     manager = GraphManager(encoder_model)
     max_bytes = min(encoder.graph_memory_gib * _GIB, torch.cuda.mem_get_info(device)[0] / 2)
-    smallest, largest = encoder_model.budget_range()
     budgets = default_budgets(smallest, min(largest, encoder.max_graph_tiles))
     report = manager.capture(budgets, int(max_bytes))
     logger.info(
