@@ -34,7 +34,7 @@ class EndpointAnswerer:
     def answer(self, conversation: list[Message]) -> str:
         completion = self._client.chat.completions.create(
             model=self._model,
-            messages=[{**message, "content": _for_endpoint(message["content"])} for message in conversation],  # type: ignore[misc]
+            messages=[{**message, "content": _for_endpoint(message["content"])} for message in conversation],
             temperature=0,
             max_tokens=MAX_ANSWER_TOKENS,
         )

@@ -32,16 +32,17 @@ QUESTIONS = {"tile": 8, "spell": 6, "read": 5, "corner": 4, "count": 3, "compare
 DrawnTurn = tuple[list[Image.Image], Turn]
 
 
-def answers_right(turns: list[DrawnTurn], answerer: Answerer) -> bool:
-    """Whether every answer of the conversation is the expected one."""
+def wrong_answers(turns: list[DrawnTurn], answerer: Answerer) -> list[str]:
+    """Leads the conversation; what was asked, expected and answered where an answer is not the expected one."""
     conversation: list[dict[str, Any]] = []
+    wrong = []
     for images, turn in turns:
         conversation.append(question_message(turn, [{"type": "image", "image": image} for image in images]))
         answer = answerer.answer(conversation)
         if answer != turn.question.answer:
-            return False
+            wrong.append(f"{turn.question.text} expected {turn.question.answer!r}, answered {answer!r}")
         conversation.append({"role": "assistant", "content": [{"type": "text", "text": answer}]})
-    return True
+    return wrong
 
 
 def shows_swaps(example: Example) -> bool:
@@ -73,7 +74,7 @@ def golden_conversations(answerer: Answerer, seed: int) -> Iterator[tuple[str, l
             if task == "tile" and found < 6 and not shows_swaps(example):
                 continue
             turns = drawn(example)
-            if answers_right(turns, answerer):
+            if not wrong_answers(turns, answerer):
                 found += len(turns)
                 yield task, turns
     while True:
@@ -83,7 +84,7 @@ def golden_conversations(answerer: Answerer, seed: int) -> Iterator[tuple[str, l
             continue
         images = [to_image(picture, sprites, rng) for picture in example.pictures]
         orders = list(in_every_order(images, nouns[0]))
-        if all(answers_right(turns, answerer) for turns in orders):
+        if not any(wrong_answers(turns, answerer) for turns in orders):
             yield from (("compare", turns) for turns in orders)
             return
 
@@ -120,6 +121,23 @@ def write(directory: Path, conversations: Iterator[tuple[str, list[DrawnTurn]]])
         for task, turns in conversations
     ]
     (directory / "cases.json").write_text(json.dumps(cases, indent=1) + "\n")
+
+
+def load(directory: Path) -> list[tuple[str, list[DrawnTurn]]]:
+    """What `write` wrote: task and conversation."""
+    return [
+        (
+            case["task"],
+            [
+                (
+                    [Image.open(directory / name).convert("RGB") for name in turn["pictures"]],
+                    Turn((), Question(case["task"], turn["question"], turn["answer"]), turn["pictures_last"]),
+                )
+                for turn in case["turns"]
+            ],
+        )
+        for case in json.loads((directory / "cases.json").read_text())
+    ]
 
 
 def main() -> None:

@@ -11,6 +11,85 @@ from demo.scene import COLOURS, Picture, Thing, reading_order
 
 ORDINALS = ("first", "second", "third")
 
+# Wordings; what stands in the braces is a thing, a place or a kind of things.
+_READ = (
+    "What number is this?",
+    "What number do you see?",
+    "Which number is in the picture?",
+    "Read the number.",
+    "What number does the picture show?",
+)
+_DESCRIBE = (
+    "What is in the picture?",
+    "What is in this picture?",
+    "What do you see?",
+    "What does the picture show?",
+    "Describe the picture.",
+    "Name the colour and the shape.",
+)
+_ITS_COLOUR = (
+    "What colour is it?",
+    "What color is it?",
+    "And its colour?",
+    "Name the colour.",
+)
+_ITS_SHAPE = ("What shape is it?", "Name the shape.")
+_COLOUR_OF = (
+    "What colour is the {}?",
+    "What color is the {}?",
+    "Name the colour of the {}.",
+)
+_SHAPE_OF = (
+    "What shape is the {} object?",
+    "What shape is {}?",
+    "Name the shape of the {} object.",
+)
+_IN_CORNER = (
+    "What is in the {} corner?",
+    "What do you see in the {} corner?",
+    "What is {}?",
+)
+_WHICH_CORNER = (
+    "Where is {}?",
+    "In which corner is {}?",
+    "Which corner holds {}?",
+    "Where do you find {}?",
+    "Which corner shows {}?",
+)
+_IN_TILE = (
+    "What is in {}?",
+    "What do you see in {}?",
+    "What does {} show?",
+)
+_WHICH_TILE = (
+    "In which row and column is {}?",
+    "Which row and column hold {}?",
+    "Name the row and the column of {}.",
+    "Which tile holds {}?",
+    "In which tile is {}?",
+)
+_HOW_MANY = (
+    "How many {} are there?",
+    "How many {} do you see?",
+    "Count the {}.",
+    "How many {} are in the picture?",
+)
+_NUMBER_IN = (
+    "What number is in {}?",
+    "What number does {} show?",
+    "Read the number in {}.",
+)
+_WHAT_IN = (
+    "What is in {}?",
+    "What does {} show?",
+    "What do you see in {}?",
+)
+_WHICH_PICTURE = (
+    "Which picture shows {}?",
+    "Which picture holds {}?",
+    "In which picture is {}?",
+)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -30,14 +109,7 @@ def read(picture: Picture, rng: Random) -> Question | None:
     """The number on a picture that shows nothing else."""
     if len(picture.things) != 1 or not picture.things[0].is_number:
         return None
-    wordings = (
-        "What number is this?",
-        "What number do you see?",
-        "Which number is in the picture?",
-        "Read the number.",
-        "What number does the picture show?",
-    )
-    return Question("read", rng.choice(wordings), picture.things[0].noun)
+    return Question("read", rng.choice(_READ), picture.things[0].noun)
 
 
 def name(picture: Picture, rng: Random) -> Question | None:
@@ -46,28 +118,17 @@ def name(picture: Picture, rng: Random) -> Question | None:
         thing = picture.things[0]
         kind = rng.random()
         if kind < 0.5:
-            wordings = (
-                "What is in the picture?",
-                "What is in this picture?",
-                "What do you see?",
-                "What does the picture show?",
-                "Describe the picture.",
-                "Name the colour and the shape.",
-            )
-            return Question("name", rng.choice(wordings[: 5 if thing.is_number else 6]), describe(thing))
+            return Question("name", rng.choice(_DESCRIBE[: 5 if thing.is_number else 6]), describe(thing))
         if kind < 0.75:
-            wordings = ("What colour is it?", "What color is it?", "And its colour?", "Name the colour.")
-            return Question("name", rng.choice(wordings), thing.colour)
+            return Question("name", rng.choice(_ITS_COLOUR), thing.colour)
         if not thing.is_number:
-            return Question("name", rng.choice(("What shape is it?", "Name the shape.")), thing.noun)
+            return Question("name", rng.choice(_ITS_SHAPE), thing.noun)
         return None
     thing = rng.choice(picture.things)
     if rng.random() < 0.5 and _count(picture, noun=thing.noun) == 1:
-        wordings = ("What colour is the {}?", "What color is the {}?", "Name the colour of the {}.")
-        return Question("name", rng.choice(wordings).format(thing.noun), thing.colour)
+        return Question("name", rng.choice(_COLOUR_OF).format(thing.noun), thing.colour)
     if not thing.is_number and _count(picture, colour=thing.colour) == 1:
-        wordings = ("What shape is the {} object?", "What shape is {}?", "Name the shape of the {} object.")
-        return Question("name", rng.choice(wordings).format(thing.colour), thing.noun)
+        return Question("name", rng.choice(_SHAPE_OF).format(thing.colour), thing.noun)
     return None
 
 
@@ -78,19 +139,11 @@ def corner(picture: Picture, rng: Random) -> Question | None:
         return None
     place = rng.choice(list(corners))
     if rng.random() < 0.35:
-        wordings = ("What is in the {} corner?", "What do you see in the {} corner?", "What is {}?")
-        return Question("corner", rng.choice(wordings).format(place), describe(corners[place]))
+        return Question("corner", rng.choice(_IN_CORNER).format(place), describe(corners[place]))
     reference = _refer(picture, corners[place], rng)
     if reference is None:
         return None
-    wordings = (
-        "Where is {}?",
-        "In which corner is {}?",
-        "Which corner holds {}?",
-        "Where do you find {}?",
-        "Which corner shows {}?",
-    )
-    return Question("corner", rng.choice(wordings).format(reference), place)
+    return Question("corner", rng.choice(_WHICH_CORNER).format(reference), place)
 
 
 def tile(picture: Picture, rng: Random) -> Question | None:
@@ -100,19 +153,11 @@ def tile(picture: Picture, rng: Random) -> Question | None:
     thing = rng.choice(picture.things)
     place = f"row {thing.cell[0] + 1}, column {thing.cell[1] + 1}"
     if rng.random() < 0.35:
-        wordings = ("What is in {}?", "What do you see in {}?", "What does {} show?")
-        return Question("tile", rng.choice(wordings).format(place), describe(thing))
+        return Question("tile", rng.choice(_IN_TILE).format(place), describe(thing))
     reference = _refer(picture, thing, rng)
     if reference is None:
         return None
-    wordings = (
-        "In which row and column is {}?",
-        "Which row and column hold {}?",
-        "Name the row and the column of {}.",
-        "Which tile holds {}?",
-        "In which tile is {}?",
-    )
-    return Question("tile", rng.choice(wordings).format(reference), place)
+    return Question("tile", rng.choice(_WHICH_TILE).format(reference), place)
 
 
 def count(picture: Picture, rng: Random) -> Question | None:
@@ -130,8 +175,7 @@ def count(picture: Picture, rng: Random) -> Question | None:
         what, answer = "objects", len(picture.things)
     if answer > 6:
         return None
-    wordings = ("How many {} are there?", "How many {} do you see?", "Count the {}.", "How many {} are in the picture?")
-    return Question("count", rng.choice(wordings).format(what), str(answer))
+    return Question("count", rng.choice(_HOW_MANY).format(what), str(answer))
 
 
 def spell(picture: Picture, rng: Random) -> Question | None:
@@ -158,16 +202,13 @@ def compare(pictures: Sequence[Picture], rng: Random) -> Question | None:
         if len(pictures[index].things) != 1:
             return None
         if thing.is_number:
-            wordings = ("What number is in {}?", "What number does {} show?", "Read the number in {}.")
-            return Question("compare", rng.choice(wordings).format(place), thing.noun)
-        wordings = ("What is in {}?", "What does {} show?", "What do you see in {}?")
-        return Question("compare", rng.choice(wordings).format(place), describe(thing))
+            return Question("compare", rng.choice(_NUMBER_IN).format(place), thing.noun)
+        return Question("compare", rng.choice(_WHAT_IN).format(place), describe(thing))
     everything = Picture(1, 1, (1, 1), (0, 0, 0), tuple(thing for picture in pictures for thing in picture.things))
     reference = _refer(everything, thing, rng)
     if reference is None:
         return None
-    wordings = ("Which picture shows {}?", "Which picture holds {}?", "In which picture is {}?")
-    return Question("compare", rng.choice(wordings).format(reference), place)
+    return Question("compare", rng.choice(_WHICH_PICTURE).format(reference), place)
 
 
 ABOUT_ONE_PICTURE: tuple[Callable[[Picture, Random], Question | None], ...] = (

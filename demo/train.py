@@ -62,7 +62,8 @@ def schedule(step: int, vision_steps: int, steps: int) -> float:
 
 def optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers and between encoder and text model, AdamW for all else."""
-    matrices, others = [], []
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in learner.named_parameters():
         inside = ".layers." in name or ".vision_adapter." in name or ".multi_modal_projector." in name
         (matrices if inside and parameter.ndim == 2 and ".router." not in name else others).append(parameter)
