@@ -1,0 +1,147 @@
+"""The Serve configuration of every values file: right for Ray and for the application, and small enough for its pods."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from encoder_pool.settings import EncoderSettings
+from llm_pool.placement import place
+from llm_pool.settings import LLMSettings
+from router.config import AppConfig, check_file
+from tests.unit.k8s.chart import (
+    K8S,
+    POOLS,
+    VALUES_FILES,
+    changed,
+    container_of,
+    groups_of,
+    merged,
+    rayservice,
+    serve_config,
+    values_of,
+)
+
+ROOT_CONFIGS = {"values-scout-bf16-8.yaml": "scout-bf16-8gpu.yaml", "values-scout-fp8-8.yaml": "scout-fp8-8gpu.yaml"}
+
+
+def checked(values, tmp_path) -> AppConfig:
+    """By the check that users run: Ray's schema, no unknown key, AppConfig, vLLM's argument names."""
+    path = tmp_path / "serve.yaml"
+    path.write_text(rayservice(values)["spec"]["serveConfigV2"])
+    return check_file(path)
+
+
+@pytest.mark.parametrize("file", VALUES_FILES)
+def test_it_passes_the_projects_own_check(file, tmp_path) -> None:
+    checked(values_of(file), tmp_path)
+
+
+@pytest.mark.parametrize("file", VALUES_FILES)
+def test_its_arguments_are_the_values_and_what_the_chart_adds(file) -> None:
+    values = merged(values_of(file))
+    (application,) = serve_config(values)["applications"]
+    args = application["args"]
+    for group, section in POOLS.items():
+        assert args[section].pop("resources") == {f"tessera_{group}": 1}
+    assert args["llm"].pop("gpus_per_node") == values["groups"]["decoder"]["gpus"]
+    assert args == values["tessera"]
+
+
+def test_every_pod_can_be_reached_from_outside() -> None:
+    assert serve_config({})["http_options"] == {"host": "0.0.0.0", "port": 8000}
+    assert serve_config({})["proxy_location"] == "EveryNode"
+
+
+def test_a_large_number_stays_a_whole_number() -> None:
+    values = {"tessera": {"llm": {"engine_kwargs": {"kv_cache_memory_bytes": 68719476736}}}}
+    args = serve_config(values)["applications"][0]["args"]
+    assert args["llm"]["engine_kwargs"]["kv_cache_memory_bytes"] == 68719476736
+    assert isinstance(args["llm"]["engine_kwargs"]["kv_cache_memory_bytes"], int)
+
+
+def test_text_that_looks_like_yaml_stays_text(tmp_path) -> None:
+    names = ["yes", "1.5", "a: b", "# no comment", "{{ .Values.image }}", "line\nbreak"]
+    config = checked({"tessera": {"model": {"served_names": names}}}, tmp_path)
+    assert list(config.model.served_names) == names
+
+
+def reservations(config: AppConfig) -> dict[str, tuple[int, dict[str, float]]]:
+    """Group -> replicas, and what Ray reserves for each by the application's own rules."""
+
+    def of(settings: EncoderSettings | LLMSettings, gpus: float) -> dict[str, float]:
+        return {"CPU": settings.num_cpus, "GPU": gpus} | settings.resources
+
+    decoder = place(config.llm).serve_options["ray_actor_options"]
+    router = {"CPU": config.router.num_cpus, "GPU": 0} | config.router.resources
+    return {
+        "router": (config.router.replicas, router),
+        "encoder": (config.encoder.replicas, of(config.encoder, config.encoder.num_gpus)),
+        "decoder": (config.llm.replicas, of(config.llm, decoder["num_gpus"])),
+    }
+
+
+def node_resources(group) -> dict[str, float]:
+    """What a pod of the group offers Ray."""
+    limits = container_of(group)["resources"]["limits"]
+    custom = {name: float(amount) for name, amount in group["resources"].items()}
+    return {"CPU": float(limits["cpu"]), "GPU": float(limits.get("nvidia.com/gpu", 0))} | custom
+
+
+def pods_filled(replicas: int, reserved: dict[str, float], offered: dict[str, float]) -> int | None:
+    """Pods of the group that hold the replicas, each filled before the next; None where one replica does not fit."""
+    per_pod = min(int(offered.get(name, 0) / amount + 1e-9) for name, amount in reserved.items() if amount)
+    return -(-replicas // per_pod) if per_pod else None
+
+
+@pytest.mark.parametrize("file", VALUES_FILES)
+def test_replicas_fit_the_groups_at_their_most_and_fill_them_at_their_least(file, tmp_path) -> None:
+    values = values_of(file)
+    groups = groups_of(rayservice(values))
+    for name, (replicas, reserved) in reservations(checked(values, tmp_path)).items():
+        needed = pods_filled(replicas, reserved, node_resources(groups[name]))
+        assert needed is not None, f"{name}: one replica does not fit a pod"
+        assert groups[name]["minReplicas"] <= needed <= groups[name]["maxReplicas"], name
+
+
+@pytest.mark.parametrize("file", VALUES_FILES)
+def test_a_pool_fits_its_own_group_alone(file, tmp_path) -> None:
+    values = values_of(file)
+    groups = groups_of(rayservice(values))
+    for name, (_, reserved) in reservations(checked(values, tmp_path)).items():
+        for other in groups.keys() - {name, "head"}:
+            assert f"tessera_{name}" not in node_resources(groups[other])
+            assert reserved[f"tessera_{name}"] > 0
+
+
+@pytest.mark.parametrize("file", VALUES_FILES)
+def test_no_gpu_is_left_idle_or_asked_for_twice(file, tmp_path) -> None:
+    values = values_of(file)
+    groups = groups_of(rayservice(values))
+    for name, (replicas, reserved) in reservations(checked(values, tmp_path)).items():
+        offered = node_resources(groups[name])
+        per_pod = -(-replicas // pods_filled(replicas, reserved, offered))
+        assert per_pod * reserved["GPU"] == offered["GPU"], name
+
+
+def test_several_replicas_share_a_pod(tmp_path) -> None:
+    values = changed(
+        {},
+        tessera__encoder__replicas=4,
+        tessera__encoder__num_gpus=0.5,
+        groups__encoder__replicasPerPod=2,
+        groups__encoder__maxPods=2,
+    )
+    groups = groups_of(rayservice(values))
+    replicas, reserved = reservations(checked(values, tmp_path))["encoder"]
+    assert pods_filled(replicas, reserved, node_resources(groups["encoder"])) == 2
+
+
+@pytest.mark.parametrize(("file", "config"), ROOT_CONFIGS.items())
+def test_model_and_decoders_are_those_of_the_configuration_without_kubernetes(file, config) -> None:
+    plain = yaml.safe_load((K8S.parent / "configs" / config).read_text())["applications"][0]["args"]
+    args = serve_config(values_of(file))["applications"][0]["args"]
+    assert args["model"] == plain["model"]
+    assert args["llm"]["replicas"] == plain["llm"]["replicas"]
+    assert args["llm"]["engine_kwargs"] == plain["llm"]["engine_kwargs"]
+    assert args["llm"]["frontend_kwargs"] == plain["llm"]["frontend_kwargs"]
