@@ -15,7 +15,8 @@ from router.config import AppConfig
 from router.error_handlers import answer_errors
 from router.errors import ApiError, unavailable
 from router.image_source import ImageSource
-from router.pipeline import Pipeline
+from router.metrics import RouterMetrics
+from router.pipeline import Answer, Pipeline
 from router.readiness import Readiness
 from router.request_body import check_chat_request, read_body, request_id_of
 from router.special_tokens import SpecialTokens
@@ -49,20 +50,29 @@ class Router:
             private_networks=settings.fetch_private_networks,
         )
         self._special_tokens = SpecialTokens(config.model)
-        self._pipeline = Pipeline(config, encoder, llm, source, Tiler(config.model))
+        self._metrics = RouterMetrics()
+        self._pipeline = Pipeline(config, encoder, llm, source, Tiler(config.model), self._metrics)
         self._readiness = Readiness(self._pipeline, self._names[0])
 
     @api.post("/v1/chat/completions")
     async def chat(self, request: Request) -> Response:
+        try:
+            answer = await self._answer(request)
+        except ApiError as error:
+            self._metrics.answered(error.status, error.code or "")
+            raise
+        self._metrics.answered(answer.head.status, "")
+        if not answer.head.stream:
+            return Response(answer.head.body, answer.head.status, media_type="application/json")
+        return StreamingResponse(with_first(answer.head.body, answer.rest), media_type="text/event-stream")
+
+    async def _answer(self, request: Request) -> Answer:
         request_id = request_id_of(request)
         body = await read_body(request, self._max_body_bytes)
         self._check_model(body)
         check_chat_request(body)
         self._special_tokens.refuse(body)
-        answer = await self._pipeline.answer(body, request_id)
-        if not answer.head.stream:
-            return Response(answer.head.body, answer.head.status, media_type="application/json")
-        return StreamingResponse(with_first(answer.head.body, answer.rest), media_type="text/event-stream")
+        return await self._pipeline.answer(body, request_id)
 
     @api.get("/v1/models")
     async def models(self) -> JSONResponse:

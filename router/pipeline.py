@@ -24,6 +24,7 @@ from router.encoders import Encoders
 from router.errors import ApiError, bad_request, unavailable
 from router.image_decode import decode as decode_image
 from router.image_source import ImageSource
+from router.metrics import RouterMetrics
 from router.request_images import ImagePart, split_images
 from router.tiling import Tiler, Tiles
 
@@ -46,13 +47,20 @@ class Pipeline:
     """Answers chat requests; one for the life of a Router."""
 
     def __init__(
-        self, config: AppConfig, encoder: DeploymentHandle, llm: DeploymentHandle, source: ImageSource, tiler: Tiler
+        self,
+        config: AppConfig,
+        encoder: DeploymentHandle,
+        llm: DeploymentHandle,
+        source: ImageSource,
+        tiler: Tiler,
+        metrics: RouterMetrics,
     ) -> None:
         self._settings = config.router
         self._dtype = config.model.dtype
         self._quantization = config.encoder.quantization
         self._encoder = handoff.by_reference(encoder)
         self._llm = handoff.by_reference(llm)
+        self._metrics = metrics
         self._source = source
         self._tiler = tiler
         self._threads = ThreadPoolExecutor(self._settings.image_threads, thread_name_prefix="image")
@@ -85,9 +93,11 @@ class Pipeline:
                 return await self._decode(body, embeddings, request_id)
             except RayActorError:
                 logger.warning("request %s: a decoder died under decode attempt %d", request_id, attempt)
+                self._metrics.retried("decoder_died")
             except ObjectLostError:
                 logger.warning("request %s: an embedding was lost before decode attempt %d", request_id, attempt)
                 self._store.drop(embedding.image.hash for embedding in embeddings)
+                self._metrics.retried("embedding_lost")
         raise unavailable("the decoders failed to answer; try again", "decoder_unavailable")
 
     def _max_tiles(self, body: dict[str, Any]) -> int:
@@ -110,7 +120,7 @@ class Pipeline:
         """The embeddings of a request's images, in order; leaving early gives up only what nobody else waits for."""
         if not parts:
             return []
-        with ExitStack() as stack:
+        with self._metrics.stage("embed"), ExitStack() as stack:
             found = await _all(self._find(part, max_tiles, stack) for part in parts)
             claims = iter(self._store.start([cut for cut in found if isinstance(cut, CutImage)], request_id))
             held = [next(claims) if isinstance(one, CutImage) else one for one in found]
@@ -118,11 +128,13 @@ class Pipeline:
                 stack.callback(claim.release)
             embeddings = [await claim.embedding() for claim in held]
         self._fingerprint = embeddings[0].fingerprint
+        self._metrics.store_holds(self._store.bytes)
         return embeddings
 
     async def _find(self, part: ImagePart, max_tiles: int, stack: ExitStack) -> Claim | CutImage:
         """A claim on the image's embedding if the store knows it, else the image, cut."""
-        data = await self._source.read(part.url, part.path)
+        with self._metrics.stage("fetch"):
+            data = await self._source.read(part.url, part.path)
         limit = 1 if part.one_tile else max_tiles
         name = content_hash(
             data,
@@ -132,11 +144,13 @@ class Pipeline:
             max_tiles=limit,
         )
         claim = self._store.claim(name)
+        self._metrics.looked_up(claim is not None)
         if claim is not None:
             stack.callback(claim.release)
             return claim
         loop = asyncio.get_running_loop()
-        tiles = await loop.run_in_executor(self._threads, self._cut, data, part.path, limit)
+        with self._metrics.stage("cut"):
+            tiles = await loop.run_in_executor(self._threads, self._cut, data, part.path, limit)
         return CutImage(ImageShard(name, len(tiles.pixels), tiles.aspect), tiles.pixels)
 
     def _cut(self, data: bytes, path: str, max_tiles: int) -> Tiles:
@@ -150,8 +164,9 @@ class Pipeline:
         refs = [ref for embedding in embeddings for ref in embedding.refs]
         items = handoff.decode(self._llm, body, hand_off, request_id, refs)
         try:
-            async with asyncio.timeout(self._settings.first_chunk_timeout_s):
-                head = await anext(items)
+            with self._metrics.stage("first_chunk"):
+                async with asyncio.timeout(self._settings.first_chunk_timeout_s):
+                    head = await anext(items)
         except BaseException as error:
             await items.aclose()
             if isinstance(error, handoff.PoolGoneError | DeploymentUnavailableError):

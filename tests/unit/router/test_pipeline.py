@@ -15,6 +15,7 @@ from router import encoders, handoff
 from router.config import AppConfig
 from router.errors import ApiError
 from router.image_source import ImageSource
+from router.metrics import RouterMetrics
 from router.pipeline import Pipeline
 from router.tiling import Tiler
 from tests.pictures import part, picture, user
@@ -64,7 +65,7 @@ def pools(monkeypatch):
 @pytest.fixture
 def pipe(pools, model):
     config = AppConfig.model_validate({"model": model, "router": {"encode_timeout_s": 0.5}})
-    return Pipeline(config, None, None, ImageSource(max_bytes=10**7, timeout_s=1), Tiler(model))
+    return Pipeline(config, None, None, ImageSource(max_bytes=10**7, timeout_s=1), Tiler(model), RouterMetrics())
 
 
 def chat(*content, **more):

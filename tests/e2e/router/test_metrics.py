@@ -1,0 +1,37 @@
+"""The Router's metrics as Ray exports them."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+import ray
+
+from router import metrics
+from tests.pictures import part, picture, user
+
+NAMES = sorted({word.strip("`") for word in metrics.__doc__.split() if word.startswith("`tessera_router_")})
+
+
+def export() -> str:
+    """The export of every node's agent."""
+    ports = {(n["NodeManagerAddress"], n["MetricsExportPort"]) for n in ray.nodes() if n["Alive"]}
+    return "".join(httpx.get(f"http://{host}:{port}/metrics", timeout=10).text for host, port in ports)
+
+
+@pytest.mark.slow  # an export is up to ten seconds old
+def test_every_documented_metric_is_exported(tessera):
+    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
+    body = {"model": tessera.model, "messages": [user(part(picture(77)), "What?")], "max_tokens": 1}
+    for _ in range(2):
+        assert httpx.post(f"{tessera.url}/v1/chat/completions", json=body, timeout=60).status_code == 200
+    missing = NAMES
+    for _ in range(40):
+        text = export()
+        missing = [name for name in NAMES if name not in text and name != "tessera_router_retries"]
+        if not missing:
+            break
+        time.sleep(1)
+    assert missing == []
+    assert 'result="hit"' in text
