@@ -27,6 +27,7 @@ from demo.dialogue import DialogueEncoder
 from demo.digits import digits
 from demo.examples import TASKS, Load, held_out_example
 from demo.learner import Learner
+from demo.local_attention import localize_attention
 from demo.saving import save_checkpoint
 from demo.sprites import Sprites, plain_sprites, varied_sprites
 from demo.tokenizer import build_tokenizer
@@ -91,7 +92,9 @@ class Training:
         config = build_config(DEMO, self.tokenizer, "bfloat16")
         # The default suits models some thirty times as wide.
         config.text_config.initializer_range = config.vision_config.initializer_range = 0.05
-        self.learner = Learner(Llama4ForConditionalGeneration(config)).to(device)
+        model = Llama4ForConditionalGeneration(config)
+        localize_attention(model.vision_model)
+        self.learner = Learner(model).to(device)
         self.optimizers = optimizers(self.learner)
         self.schedulers = [
             torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, vision_steps, steps))
