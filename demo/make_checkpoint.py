@@ -32,7 +32,7 @@ TINY = Size(
 # Standard deviation of a matrix = gain / sqrt(inputs), by the end of the parameter's name; 1 where none matches.
 _GAINS = {
     # Strong enough that a picture outweighs the words around it, its mean over 144 embeddings included.
-    "multi_modal_projector.linear_1.weight": 2.0,
+    "multi_modal_projector.linear_1.weight": 4.0,
     # A token near the border of two experts must not make the answer jump: the shared expert dominates.
     "experts.down_proj": 0.3,
     # Logits of about 2: where they are larger, bfloat16 is so coarse that rounding alone moves a logprob by 0.06.
