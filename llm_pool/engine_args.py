@@ -77,7 +77,8 @@ def check_engine_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError: an unknown key (the nearest right one is named), one of OWNED_ENGINE_KWARGS, a value of the
     wrong type, or the name of a reasoning parser that does not exist.
     """
-    fields = {field.name: field.type for field in dataclasses.fields(AsyncEngineArgs)}
+    # Those with an underscore are set by vLLM itself.
+    fields = {field.name: field.type for field in dataclasses.fields(AsyncEngineArgs) if field.name[0] != "_"}
     _check_keys(kwargs, fields, OWNED_ENGINE_KWARGS)
     checked = {name: _parse(name, value, fields[name]) for name, value in kwargs.items()}
     for name in PARALLEL_SIZES:
