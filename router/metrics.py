@@ -2,8 +2,9 @@
 
 - `tessera_router_requests` (`status`, `code`): chat requests, by the status that was answered and, for a refusal of the
   Router's own, its code.
-- `tessera_router_stage_seconds` (`stage`): *fetch*, one picture's bytes; *cut*, its decoding and tiling; *embed*, all of
-  a request's pictures, from their parts to their embeddings; *first_chunk*, from the hand-off to the answer's beginning.
+- `tessera_router_stage_seconds` (`stage`): *fetch*, one picture's bytes; *cut*, its decoding and tiling; *embed*, all
+  of a request's pictures, from their parts to their embeddings; *first_chunk*, from the hand-off to the beginning of
+  the answer.
 - `tessera_router_store_lookups` (`result`): pictures that were kept or being encoded already (*hit*), and others.
 - `tessera_router_store_bytes`: bytes of embeddings that are kept.
 - `tessera_router_retries` (`cause`): decodes begun anew, *decoder_died* or *embedding_lost*.
