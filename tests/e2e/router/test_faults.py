@@ -1,0 +1,112 @@
+"""Replicas that die under a running application: what clients see, and that it recovers by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import httpx
+import psutil
+import pytest
+import ray
+
+from tests.pictures import part, picture, user
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+RECOVERY_S = 300
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tessera):
+    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
+
+
+@pytest.fixture
+def recovered(tessera):
+    """Afterwards the application answers as before, for the tests that follow."""
+    yield
+    wait_for_picture(tessera, seed=1000)
+
+
+def kill(deployment: str) -> None:
+    """Ends every replica of a deployment at once."""
+    prefix = f"SERVE_REPLICA::tessera#{deployment}#"
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["name"].startswith(prefix):
+            ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+
+
+def body(tessera, *content, **more) -> dict:
+    return {"model": tessera.model, "messages": [user(*content)], "max_tokens": 4, "temperature": 0} | more
+
+
+def post(tessera, *content, **more) -> httpx.Response:
+    return httpx.post(f"{tessera.url}/v1/chat/completions", json=body(tessera, *content, **more), timeout=120)
+
+
+def wait_for_picture(tessera, seed: int) -> None:
+    deadline = time.monotonic() + RECOVERY_S
+    while (answer := post(tessera, part(picture(seed)), "What?")).status_code != 200:
+        assert answer.status_code == 503, answer.text
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(1)
+
+
+def test_without_encoders_pictures_are_refused_at_once_and_text_goes_on(tessera, recovered):
+    expected = post(tessera, "Hello?").json()["choices"]
+    post(tessera, part(picture(1)), "What?")
+    kill("EncoderPool")
+    started = time.monotonic()
+    refused = post(tessera, part(picture(2)), "What?")
+    spent = time.monotonic() - started
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "encoder_unavailable"
+    assert int(refused.headers["retry-after"]) >= 1
+    assert spent < 4, "two seconds on a machine that is not busy"
+    assert post(tessera, "Hello?").json()["choices"] == expected
+    kept = post(tessera, part(picture(1)), "What?")
+    assert kept.status_code == 200, "an embedding outlives the process that made it"
+
+
+def stream_until_killed(tessera, end) -> list[str]:
+    """The events of a long stream after whose first event `end` is called."""
+    long = body(tessera, part(picture(3)), "Go on.", stream=True, max_tokens=8000, ignore_eos=True)
+    events = []
+    with httpx.stream("POST", f"{tessera.url}/v1/chat/completions", json=long, timeout=120) as answer:
+        assert answer.status_code == 200
+        for line in answer.iter_lines():
+            if line:
+                events.append(line.removeprefix("data: "))
+            if len(events) == 1:
+                end()
+    return events
+
+
+def engine_processes() -> list[psutil.Process]:
+    """The engine processes of decoders that this user runs here, whose replicas belong to the cluster of the tests."""
+    session = os.environ["RAY_TMPDIR"]
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "EngineCore" in " ".join(process.info["cmdline"] or []):
+            parents = [" ".join(parent.cmdline()) for parent in process.parents()]
+            if any(session in command for command in parents):
+                found.append(process)
+    return found
+
+
+def kill_engine() -> None:
+    processes = engine_processes()
+    assert processes
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [lambda: kill("LLMPool"), kill_engine], ids=["replica", "engine"])
+def test_a_decoder_that_dies_within_a_stream_ends_it_with_an_error(tessera, recovered, end):
+    events = stream_until_killed(tessera, end)
+    assert "[DONE]" not in events
+    assert set(json.loads(events[-1])["error"]) == {"message", "type", "param", "code"}
+    refused = post(tessera, "Hello?")
+    assert refused.status_code in (200, 503), refused.text
