@@ -1,8 +1,8 @@
 """Writes the Grafana dashboard of the chart: `python -m k8s.generate.dashboard`.
 
 A row for each stage of a request: clients, encoders, hand-off, decoders, and the object store that caches what lies
-between them. Only metrics that a running application exports: the encoder's own (encoder_pool/metrics.py, which Ray
-prefixes with `ray_`), Ray Serve's and the raylets'.
+between them. Only metrics that a running application exports: its own (encoder_pool/metrics.py and router/metrics.py,
+which Ray prefixes with `ray_`), Ray Serve's and the raylets'.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ ENCODED = rate("ray_tessera_encoder_encoded_tiles_total")
 PADDING = rate("ray_tessera_encoder_padding_tiles_total")
 EAGER = rate("ray_tessera_encoder_eager_tiles_total")
 LATENCY = "ray_serve_http_request_latency_ms"
+STAGES = "ray_tessera_router_stage_seconds"
+LOOKUPS = rate("ray_tessera_router_store_lookups_total")
+HITS = rate("ray_tessera_router_store_lookups_total", 'result="hit"')
 FULFILLMENT = "ray_serve_request_router_fulfillment_time_ms"
 
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Clients": (
         Panel(
             "Requests by status",
-            "Chat requests that were answered.",
+            "Chat requests that were answered; a refusal says its code.",
             "reqps",
-            ((rate("ray_serve_num_http_requests_total", CHAT, by="status_code"), "{{status_code}}"),),
+            ((rate("ray_tessera_router_requests_total", by="status,code"), "{{status}} {{code}}"),),
         ),
         Panel(
             "Duration of a request",
@@ -75,6 +78,24 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Requests that the HTTP proxies have not answered yet.",
             "short",
             ((total("ray_serve_num_ongoing_http_requests", by="group"), "{{group}}"),),
+        ),
+        Panel(
+            "Pictures: fetch and cut, p99",
+            "One picture's bytes, and its decoding and tiling: the first is the web's, the second the Routers' CPUs.",
+            "s",
+            tuple((quantile(0.99, STAGES, f'stage="{stage}"'), stage) for stage in ("fetch", "cut")),
+        ),
+        Panel(
+            "Pictures: embeddings",
+            "All of a request's pictures, from their parts to their embeddings.",
+            "s",
+            percentiles(STAGES, 'stage="embed"'),
+        ),
+        Panel(
+            "First chunk",
+            "From the hand-off to a decoder until the answer begins.",
+            "s",
+            percentiles(STAGES, 'stage="first_chunk"'),
         ),
     ),
     "Encoders": (
@@ -137,6 +158,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Bps",
             ((rate("ray_object_manager_bytes", 'Type="Received"', by="group"), "{{group}}"),),
         ),
+        Panel(
+            "Retries",
+            "Decodes begun anew because a decoder died or an embedding was lost; clients do not see them.",
+            "short",
+            ((rate("ray_tessera_router_retries_total", by="cause"), "{{cause}}"),),
+        ),
     ),
     "Decoders": (
         Panel(
@@ -158,7 +185,19 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((rate("ray_serve_deployment_request_counter_total", DECODER, by="replica"), "{{replica}}"),),
         ),
     ),
-    "Cache: the object store": (
+    "Cache and object store": (
+        Panel(
+            "Pictures seen before",
+            "Share of pictures whose embedding was kept, or being computed for another request.",
+            "percentunit",
+            ((f"{HITS} / {LOOKUPS}", "hits"),),
+        ),
+        Panel(
+            "Embeddings kept",
+            "Each Router's share of router.embedding_store_bytes in use.",
+            "bytes",
+            ((total("ray_tessera_router_store_bytes", by="replica"), "{{replica}}"),),
+        ),
         Panel(
             "In shared memory",
             "Tiles and embeddings that are held or on their way.",

@@ -7,6 +7,7 @@ is to be changed.
 {{- include "tessera.checks.release" . -}}
 {{- include "tessera.checks.owned" . -}}
 {{- include "tessera.checks.groups" . -}}
+{{- include "tessera.checks.memory" . -}}
 {{- include "tessera.checks.gpus" . -}}
 {{- include "tessera.checks.upgrade" . -}}
 {{- include "tessera.checks.access" . -}}
@@ -49,11 +50,21 @@ is to be changed.
 {{- fail (printf "groups.%s.cpus: %d, but tessera.%s.num_cpus for %d replicas is %g" $name (int $group.cpus) $section (int $group.replicasPerPod) $cpus) -}}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{- define "tessera.checks.memory" -}}
 {{- range $name, $group := .Values.groups -}}
 {{- $shared := add (int $group.objectStoreGiB) (int $.Values.sharedMemoryMarginGiB) -}}
 {{- if ge $shared (int64 $group.memoryGiB) -}}
 {{- fail (printf "groups.%s.memoryGiB: %d, of which objectStoreGiB and sharedMemoryMarginGiB take %d" $name (int $group.memoryGiB) $shared) -}}
 {{- end -}}
+{{- end -}}
+{{- $router := .Values.tessera.router -}}
+{{- $kept := mul ($router.replicas | default 1 | int) (int64 ($router.embedding_store_bytes | default 0)) -}}
+{{- $encoders := .Values.groups.encoder -}}
+{{- $room := mul (int $encoders.pods) (int $encoders.objectStoreGiB) 1073741824 -}}
+{{- if ge $kept $room -}}
+{{- fail (printf "tessera.router.embedding_store_bytes: all Routers may keep %d bytes, but the object stores of groups.encoder hold %d" $kept $room) -}}
 {{- end -}}
 {{- end }}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,6 @@ CHART = K8S / "tessera"
 # "values.yaml" is the chart with its defaults.
 VALUES_FILES = sorted(path.name for path in CHART.glob("values*.yaml"))
 POOLS = {"router": "router", "encoder": "encoder", "decoder": "llm"}
-
-
-@cache
-def _chart() -> helm_python.Chart:
-    return helm_python.Chart.load(str(CHART))
 
 
 def values_of(file: str) -> dict[str, Any]:
@@ -58,7 +52,7 @@ def changed(values: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def render_text(values: dict[str, Any], name: str = "demo") -> dict[str, str]:
     """Template file -> what it renders to. Raises helm_python's HelmValuesError and HelmRenderError."""
-    rendered = _chart().render(values, name=name, namespace="models")
+    rendered = helm_python.Chart.load(CHART).render(values, name=name, namespace="models")
     return {path.removeprefix("tessera/templates/"): text for path, text in rendered.items() if text.strip()}
 
 

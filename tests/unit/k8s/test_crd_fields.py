@@ -82,6 +82,8 @@ def test_a_shape_that_occurs_twice_is_written_once() -> None:
 def test_the_kept_description_is_derived_from_the_crd() -> None:
     path = os.environ.get("TESSERA_KUBERAY_CRD")
     if not path:
-        pytest.skip("TESSERA_KUBERAY_CRD does not name KubeRay's ray.io_rayservices.yaml, which is not part of this project")
+        pytest.skip(
+            "TESSERA_KUBERAY_CRD does not name KubeRay's ray.io_rayservices.yaml, which is not part of this project"
+        )
     crd = yaml.load(Path(path).read_text(), Loader=yaml.CSafeLoader)
     assert json.loads(FIELDS.read_text()) == share(manifest_schema(crd))

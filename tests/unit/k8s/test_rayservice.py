@@ -71,7 +71,9 @@ def test_it_has_only_fields_that_kuberay_knows(manifest) -> None:
 def whole_crd() -> dict:
     path = os.environ.get("TESSERA_KUBERAY_CRD")
     if not path:
-        pytest.skip("TESSERA_KUBERAY_CRD does not name KubeRay's ray.io_rayservices.yaml, which is not part of this project")
+        pytest.skip(
+            "TESSERA_KUBERAY_CRD does not name KubeRay's ray.io_rayservices.yaml, which is not part of this project"
+        )
     return manifest_schema(yaml.load(Path(path).read_text(), Loader=yaml.CSafeLoader), values=True)
 
 
@@ -128,7 +130,7 @@ def test_ray_is_the_release_that_the_project_asks_for(manifest) -> None:
 @pytest.mark.parametrize("file", VALUES_FILES)
 def test_shared_memory_holds_the_object_store_and_the_margin(file) -> None:
     values = merged(values_of(file))
-    for name, group in groups_of(rayservice(values)).items():
+    for name, group in groups_of(rayservice(values_of(file))).items():
         store = int(values["groups"][name]["objectStoreGiB"])
         assert group["rayStartParams"]["object-store-memory"] == str(store * 2**30)
         (volume,) = (v for v in group["template"]["spec"]["volumes"] if v["name"] == "shared-memory")
@@ -215,7 +217,7 @@ class TestSlowStarts:
         values = merged(values_of(file))
         assert values["startup"]["podSeconds"] >= 1800
         assert values["autoscaler"]["idleSeconds"] >= 1800
-        manifest = rayservice(values)
+        manifest = rayservice(values_of(file))
         assert "annotations" not in manifest["metadata"], "KubeRay gives up for good where a time-out is set"
         for group in groups_of(manifest).values():
             # KubeRay adds its own, which ask for Ray's health and not for a loaded model.
@@ -223,7 +225,11 @@ class TestSlowStarts:
 
     def test_the_times_can_be_set(self) -> None:
         values = changed(
-            {}, groups__encoder__maxPods=2, startup__podSeconds=5400, autoscaler__idleSeconds=2700, startup__giveUpSeconds=9000
+            {},
+            groups__encoder__maxPods=2,
+            startup__podSeconds=5400,
+            autoscaler__idleSeconds=2700,
+            startup__giveUpSeconds=9000,
         )
         manifest = rayservice(values)
         assert manifest["metadata"]["annotations"] == {"ray.io/initializing-timeout": "9000"}

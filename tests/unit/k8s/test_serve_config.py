@@ -40,7 +40,7 @@ def test_it_passes_the_projects_own_check(file, tmp_path) -> None:
 @pytest.mark.parametrize("file", VALUES_FILES)
 def test_its_arguments_are_the_values_and_what_the_chart_adds(file) -> None:
     values = merged(values_of(file))
-    (application,) = serve_config(values)["applications"]
+    (application,) = serve_config(values_of(file))["applications"]
     args = application["args"]
     for group, section in POOLS.items():
         assert args[section].pop("resources") == {f"tessera_{group}": 1}

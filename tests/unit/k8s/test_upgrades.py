@@ -1,0 +1,148 @@
+"""Rendering is deterministic, and an upgrade changes what its values say and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.k8s.chart import CHART, K8S, VALUES_FILES, changed, merged, render, render_text, values_of
+from tests.unit.k8s.test_options import EVERYTHING
+
+BF16, FP8 = values_of("values-scout-bf16-8.yaml"), values_of("values-scout-fp8-8.yaml")
+
+
+def leaves(node: Any, where: str = "") -> dict[str, Any]:
+    """Path -> value of every leaf; the Serve configuration is opened too."""
+    if where.endswith(".serveConfigV2"):
+        node = yaml.safe_load(node)
+    if isinstance(node, dict):
+        return {path: leaf for key, child in node.items() for path, leaf in leaves(child, f"{where}.{key}").items()}
+    if isinstance(node, list):
+        named = all(isinstance(item, dict) and ("name" in item or "groupName" in item) for item in node)
+        keys = [item.get("groupName", item.get("name")) for item in node] if named else range(len(node))
+        return {
+            path: leaf
+            for key, child in zip(keys, node, strict=True)
+            for path, leaf in leaves(child, f"{where}[{key}]").items()
+        }
+    return {where: node}
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Path -> (before, after) of all that changes between two releases' manifests."""
+    before, after = (
+        leaves({f"{manifest['kind']}/{manifest['metadata']['name']}": manifest for manifest in render(values)})
+        for values in (old, new)
+    )
+    # leaves() of a map of manifests: its keys lead the paths.
+    return {
+        path.removeprefix("."): (before.get(path), after.get(path))
+        for path in before.keys() | after.keys()
+        if before.get(path) != after.get(path)
+    }
+
+
+@pytest.mark.parametrize("values", [*map(values_of, VALUES_FILES), EVERYTHING], ids=[*VALUES_FILES, "everything"])
+def test_rendering_twice_gives_the_same_bytes(values) -> None:
+    assert render_text(values) == render_text(values)
+
+
+def test_scaling_a_pool_changes_its_replicas_alone() -> None:
+    scaled = changed(BF16, tessera__encoder__replicas=4)
+    assert differences(BF16, scaled) == {
+        "RayService/demo.spec.serveConfigV2.applications[tessera].args.encoder.replicas": (1, 4)
+    }
+
+
+def test_a_setting_of_the_application_leaves_the_pods_alone() -> None:
+    found = differences(
+        BF16, changed(BF16, tessera__router__max_images=4, tessera__llm__engine_kwargs__max_num_seqs=64)
+    )
+    assert all(".serveConfigV2." in path for path in found)
+    assert len(found) == 2
+
+
+def test_a_new_image_changes_the_image_of_every_pod_alone() -> None:
+    found = differences(BF16, changed(BF16, image__tag="0.1.1"))
+    assert len(found) == 4
+    assert all(path.endswith(".image") and after == "tessera:0.1.1" for path, (_, after) in found.items())
+
+
+def test_a_new_chart_version_does_not_start_a_new_cluster() -> None:
+    """KubeRay compares pods' templates; a version in their labels would make a second cluster of it."""
+    for manifest in render(EVERYTHING):
+        if manifest["kind"] != "RayService":
+            continue
+        cluster = yaml.safe_dump(manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"])
+        version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+        assert f"tessera-{version}" not in cluster
+
+
+def test_from_bfloat16_to_fp8_changes_what_the_files_say() -> None:
+    found = differences(BF16, FP8)
+    args, cluster = (
+        "RayService/demo.spec.serveConfigV2.applications[tessera].args",
+        "RayService/demo.spec.rayClusterConfig",
+    )
+    assert {path.removeprefix(args) for path in found if path.startswith(args)} == {
+        ".model.source",
+        ".router.replicas",
+        ".encoder.replicas",
+        ".llm.replicas",
+        ".llm.gpus_per_node",
+        ".llm.engine_kwargs.tensor_parallel_size",
+    }
+    others = {path.removeprefix(cluster) for path in found if not path.startswith(args)}
+    pods = {
+        f".workerGroupSpecs[{group}].{field}"
+        for group in ("router", "encoder", "decoder")
+        for field in ("replicas", "minReplicas")
+    }
+    limits = {
+        f".workerGroupSpecs[decoder].template.spec.containers[ray-decoder].resources.{kind}.{resource}"
+        for kind in ("requests", "limits")
+        for resource in ("cpu", "memory", "nvidia.com/gpu")
+    }
+    most = {".workerGroupSpecs[encoder].maxReplicas", ".workerGroupSpecs[decoder].maxReplicas"}
+    token = {
+        f".{group}.template.spec.containers[ray-{name}].env[HF_TOKEN].{field}"
+        for group, name in [("headGroupSpec", "head")]
+        + [(f"workerGroupSpecs[{name}]", name) for name in ("router", "encoder", "decoder")]
+        for field in ("name", "valueFrom.secretKeyRef.name", "valueFrom.secretKeyRef.key")
+    }
+    assert others == pods | limits | most | token
+
+
+class TestGpuSum:
+    """The chart refuses a strategy that the GPUs do not suffice for; the README states the sums."""
+
+    @staticmethod
+    def gpus(values: dict[str, Any]) -> int:
+        groups = merged(values)["groups"]
+        return sum(groups[name]["maxPods"] * groups[name]["gpus"] for name in ("encoder", "decoder"))
+
+    @pytest.mark.parametrize("file", [file for file in VALUES_FILES if file != "values-cpu-demo.yaml"])
+    def test_the_readme_states_the_sums(self, file) -> None:
+        once = self.gpus(values_of(file))
+        assert f"| `{file}` | {once} | {2 * once} |" in (K8S / "README.md").read_text()
+
+    @pytest.mark.parametrize("strategy", ["NewCluster", "None"])
+    def test_just_enough_is_enough(self, strategy) -> None:
+        need = self.gpus({}) * (2 if strategy == "NewCluster" else 1)
+        render(changed({}, upgrade__strategy=strategy, upgrade__gpuCapacity=need))
+
+    def test_an_incremental_upgrade_needs_a_surge_of_whole_pods(self) -> None:
+        incremental = changed(
+            {},
+            upgrade__strategy="NewClusterWithIncrementalUpgrade",
+            upgrade__incremental__gatewayClassName="istio",
+            upgrade__incremental__maxSurgePercent=25,
+            groups__encoder__maxPods=4,
+            groups__decoder__maxPods=2,
+        )
+        # 4 encoders and one more; 2 decoders of 4 GPUs and one more.
+        render(changed(incremental, upgrade__gpuCapacity=5 + 12))
+        with pytest.raises(Exception, match=r"upgrade\.gpuCapacity: 16, .* need 17 GPUs"):
+            render(changed(incremental, upgrade__gpuCapacity=16))
