@@ -104,7 +104,11 @@ class Engine:
         if isinstance(answer, ChatCompletionResponse):
             return Reply(200, False, answer.model_dump_json())
         first = await anext(answer)
-        return _error_in(first) or _events(first, answer)
+        error_reply = _error_in(first)
+        if error_reply is None:
+            return _events(first, answer)
+        # In a stream vLLM reports its own death like any other error.
+        return _refusal(EngineDeadError(), request_id) if self._client.errored else error_reply
 
     async def models(self) -> dict[str, Any]:
         """The answer of GET /v1/models: one entry for each served name."""
@@ -160,13 +164,14 @@ def _refusal(error: Exception, request_id: str) -> Reply:
         return Reply(503, False, error_body(503, "the engine is gone", "ServiceUnavailableError", code="engine_dead"))
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        param = str(first["loc"][0]) if first["loc"] else None
+        # vLLM's wrapping validators stand in the path too, under names that are none of the request's.
+        param = next((step for step in first["loc"] if str(step).isidentifier()), None)
         return _error_reply(ErrorInfo(message=first["msg"], type="BadRequestError", param=param, code=400))
     info = create_error_response(error).error
     if isinstance(error, VLLMValidationError):
         # str(error) repeats the value that was refused.
         info.message = str(error.args[0])
-    if info.code >= 500:
+    if info.code == 500:
         logger.error("request %s failed in vLLM", request_id, exc_info=error)
         info.message = "the engine failed on this request"
     return _error_reply(info)

@@ -97,6 +97,7 @@ def running_chain(model: ModelSettings, llm: LLMSettings) -> Iterator[Chain]:
         chain.run(chain.start(llm))
         yield chain
         chain.decoder.__del__()
+        del chain.decoder
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(30)
