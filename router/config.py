@@ -23,7 +23,7 @@ from llm_pool.settings import LLMSettings
 from router.errors import path_of
 
 IMPORT_PATH = "router.app:build_app"
-# What `args:` derives for each deployment must not be overridden behind its back.
+# What `args:` derives for each deployment must not be overridden behind its back, its number of replicas apart.
 DEPLOYMENTS = ("Router", "EncoderPool", "LLMPool")
 
 
@@ -161,11 +161,13 @@ def check_file(path: Path) -> AppConfig:
     ours = [app for app in raw["applications"] if app.get("import_path") == IMPORT_PATH]
     if len(ours) != 1:
         raise ConfigError(f"applications: exactly one must have import_path {IMPORT_PATH!r}, found {len(ours)}")
-    overridden = [entry.get("name") for entry in ours[0].get("deployments", [])]
-    for name in overridden:
-        if name in DEPLOYMENTS:
+    for entry in ours[0].get("deployments", []):
+        # A changed argument restarts the replicas of all three; the number of replicas may change without.
+        overridden = sorted(entry.keys() - {"name", "num_replicas"})
+        if entry["name"] in DEPLOYMENTS and overridden:
             raise ConfigError(
-                f"applications.deployments: {name}: replicas, resources and limits are set in `args:`, not here"
+                f"applications.deployments: {entry['name']}: {overridden[0]} is set in `args:`, not here; "
+                "only num_replicas may be"
             )
     return parse_args(ours[0].get("args", {}))
 

@@ -27,7 +27,7 @@ def dashboard_metrics(dashboard: dict[str, Any]) -> set[str]:
 
 
 def declared_names(exported: str) -> set[str]:
-    """The name under which an exported series may have been declared, in all forms: without Ray's prefix and suffixes."""
+    """What an exported series may have been declared as: its name without Ray's prefix and suffixes."""
     name = exported.removeprefix("ray_")
     forms = {name, name.removesuffix("_total")}
     return forms | {name.removesuffix(part) for part in _HISTOGRAM_PARTS}

@@ -1,6 +1,8 @@
-"""The Serve configuration of every values file: right for Ray and for the application, and small enough for its pods."""
+"""The Serve configuration of every values file: right for Ray and the application, and small enough for its pods."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import yaml
@@ -32,6 +34,12 @@ def checked(values, tmp_path) -> AppConfig:
     return check_file(path)
 
 
+def replicas_of(application) -> dict[str, int]:
+    """Section of the arguments -> replicas of its deployment."""
+    number = {entry.pop("name"): entry.pop("num_replicas") for entry in copy.deepcopy(application["deployments"])}
+    return {"router": number["Router"], "encoder": number["EncoderPool"], "llm": number["LLMPool"]}
+
+
 @pytest.mark.parametrize("file", VALUES_FILES)
 def test_it_passes_the_projects_own_check(file, tmp_path) -> None:
     checked(values_of(file), tmp_path)
@@ -44,6 +52,8 @@ def test_its_arguments_are_the_values_and_what_the_chart_adds(file) -> None:
     args = application["args"]
     for group, section in POOLS.items():
         assert args[section].pop("resources") == {f"tessera_{group}": 1}
+        # Beside the arguments, whose change would restart every pool.
+        args[section]["replicas"] = replicas_of(application)[section]
     assert args["llm"].pop("gpus_per_node") == values["groups"]["decoder"]["gpus"]
     assert args == values["tessera"]
 
@@ -66,8 +76,9 @@ def test_text_that_looks_like_yaml_stays_text(tmp_path) -> None:
     assert list(config.model.served_names) == names
 
 
-def reservations(config: AppConfig) -> dict[str, tuple[int, dict[str, float]]]:
+def reservations(values, tmp_path) -> dict[str, tuple[int, dict[str, float]]]:
     """Group -> replicas, and what Ray reserves for each by the application's own rules."""
+    config, replicas = checked(values, tmp_path), replicas_of(serve_config(values)["applications"][0])
 
     def of(settings: EncoderSettings | LLMSettings, gpus: float) -> dict[str, float]:
         return {"CPU": settings.num_cpus, "GPU": gpus} | settings.resources
@@ -75,9 +86,9 @@ def reservations(config: AppConfig) -> dict[str, tuple[int, dict[str, float]]]:
     decoder = place(config.llm).serve_options["ray_actor_options"]
     router = {"CPU": config.router.num_cpus, "GPU": 0} | config.router.resources
     return {
-        "router": (config.router.replicas, router),
-        "encoder": (config.encoder.replicas, of(config.encoder, config.encoder.num_gpus)),
-        "decoder": (config.llm.replicas, of(config.llm, decoder["num_gpus"])),
+        "router": (replicas["router"], router),
+        "encoder": (replicas["encoder"], of(config.encoder, config.encoder.num_gpus)),
+        "decoder": (replicas["llm"], of(config.llm, decoder["num_gpus"])),
     }
 
 
@@ -98,7 +109,7 @@ def pods_filled(replicas: int, reserved: dict[str, float], offered: dict[str, fl
 def test_replicas_fit_the_groups_at_their_most_and_fill_them_at_their_least(file, tmp_path) -> None:
     values = values_of(file)
     groups = groups_of(rayservice(values))
-    for name, (replicas, reserved) in reservations(checked(values, tmp_path)).items():
+    for name, (replicas, reserved) in reservations(values, tmp_path).items():
         needed = pods_filled(replicas, reserved, node_resources(groups[name]))
         assert needed is not None, f"{name}: one replica does not fit a pod"
         assert groups[name]["minReplicas"] <= needed <= groups[name]["maxReplicas"], name
@@ -108,7 +119,7 @@ def test_replicas_fit_the_groups_at_their_most_and_fill_them_at_their_least(file
 def test_a_pool_fits_its_own_group_alone(file, tmp_path) -> None:
     values = values_of(file)
     groups = groups_of(rayservice(values))
-    for name, (_, reserved) in reservations(checked(values, tmp_path)).items():
+    for name, (_, reserved) in reservations(values, tmp_path).items():
         for other in groups.keys() - {name, "head"}:
             assert f"tessera_{name}" not in node_resources(groups[other])
             assert reserved[f"tessera_{name}"] > 0
@@ -118,7 +129,7 @@ def test_a_pool_fits_its_own_group_alone(file, tmp_path) -> None:
 def test_no_gpu_is_left_idle_or_asked_for_twice(file, tmp_path) -> None:
     values = values_of(file)
     groups = groups_of(rayservice(values))
-    for name, (replicas, reserved) in reservations(checked(values, tmp_path)).items():
+    for name, (replicas, reserved) in reservations(values, tmp_path).items():
         offered = node_resources(groups[name])
         per_pod = -(-replicas // pods_filled(replicas, reserved, offered))
         assert per_pod * reserved["GPU"] == offered["GPU"], name
@@ -133,15 +144,16 @@ def test_several_replicas_share_a_pod(tmp_path) -> None:
         groups__encoder__maxPods=2,
     )
     groups = groups_of(rayservice(values))
-    replicas, reserved = reservations(checked(values, tmp_path))["encoder"]
+    replicas, reserved = reservations(values, tmp_path)["encoder"]
     assert pods_filled(replicas, reserved, node_resources(groups["encoder"])) == 2
 
 
 @pytest.mark.parametrize(("file", "config"), ROOT_CONFIGS.items())
 def test_model_and_decoders_are_those_of_the_configuration_without_kubernetes(file, config) -> None:
     plain = yaml.safe_load((K8S.parent / "configs" / config).read_text())["applications"][0]["args"]
-    args = serve_config(values_of(file))["applications"][0]["args"]
+    application = serve_config(values_of(file))["applications"][0]
+    args = application["args"]
     assert args["model"] == plain["model"]
-    assert args["llm"]["replicas"] == plain["llm"]["replicas"]
+    assert replicas_of(application)["llm"] == plain["llm"]["replicas"]
     assert args["llm"]["engine_kwargs"] == plain["llm"]["engine_kwargs"]
     assert args["llm"]["frontend_kwargs"] == plain["llm"]["frontend_kwargs"]

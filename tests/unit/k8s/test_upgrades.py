@@ -49,11 +49,14 @@ def test_rendering_twice_gives_the_same_bytes(values) -> None:
     assert render_text(values) == render_text(values)
 
 
-def test_scaling_a_pool_changes_its_replicas_alone() -> None:
-    scaled = changed(BF16, tessera__encoder__replicas=4)
-    assert differences(BF16, scaled) == {
-        "RayService/demo.spec.serveConfigV2.applications[tessera].args.encoder.replicas": (1, 4)
-    }
+@pytest.mark.parametrize(
+    ("section", "deployment", "replicas"), [("encoder", "EncoderPool", (1, 4)), ("router", "Router", (2, 3))]
+)
+def test_scaling_a_pool_changes_its_number_alone(section, deployment, replicas) -> None:
+    """Not an argument of the application: Serve would restart the replicas of every pool."""
+    scaled = changed(BF16, **{f"tessera__{section}__replicas": replicas[1]})
+    path = f"RayService/demo.spec.serveConfigV2.applications[tessera].deployments[{deployment}].num_replicas"
+    assert differences(BF16, scaled) == {path: replicas}
 
 
 def test_a_setting_of_the_application_leaves_the_pods_alone() -> None:
@@ -82,22 +85,21 @@ def test_a_new_chart_version_does_not_start_a_new_cluster() -> None:
 
 def test_from_bfloat16_to_fp8_changes_what_the_files_say() -> None:
     found = differences(BF16, FP8)
-    args, cluster = (
-        "RayService/demo.spec.serveConfigV2.applications[tessera].args",
+    application, cluster = (
+        "RayService/demo.spec.serveConfigV2.applications[tessera]",
         "RayService/demo.spec.rayClusterConfig",
     )
-    assert {path.removeprefix(args) for path in found if path.startswith(args)} == {
-        ".model.source",
-        ".router.replicas",
-        ".encoder.replicas",
-        ".llm.replicas",
-        ".llm.gpus_per_node",
-        ".llm.engine_kwargs.tensor_parallel_size",
+    assert {path.removeprefix(application) for path in found if path.startswith(application)} == {
+        ".args.model.source",
+        ".args.llm.gpus_per_node",
+        ".args.llm.engine_kwargs.tensor_parallel_size",
+        ".deployments[EncoderPool].num_replicas",
+        ".deployments[LLMPool].num_replicas",
     }
-    others = {path.removeprefix(cluster) for path in found if not path.startswith(args)}
+    others = {path.removeprefix(cluster) for path in found if not path.startswith(application)}
     pods = {
         f".workerGroupSpecs[{group}].{field}"
-        for group in ("router", "encoder", "decoder")
+        for group in ("encoder", "decoder")
         for field in ("replicas", "minReplicas")
     }
     limits = {

@@ -91,7 +91,7 @@ WRONG = [
     ({"tessera__llm__engine_kwargs__tensor_parallel_size": 8}, "groups.decoder.gpus"),
     ({"tessera__llm__engine_kwargs__pipeline_parallel_size": 2}, "groups.decoder.gpus"),
     ({"groups__encoder__pods": 3, "groups__encoder__maxPods": 3}, "groups.encoder.pods"),
-    ({"groups__router__pods": 2, "tessera__router__replicas": 2}, "groups.router.maxPods"),
+    ({"groups__router__pods": 3, "tessera__router__replicas": 3}, "groups.router.maxPods"),
     ({"groups__router__gpus": 1}, "gpus"),
     ({"groups__decoder__memoryGiB": "128Gi"}, "/groups/decoder/memoryGiB"),
     ({"groups__decoder__objectStoreGiB": 127}, "groups.decoder.memoryGiB"),

@@ -64,13 +64,21 @@ def test_a_whole_file_is_checked(tmp_path):
         ({"proxy_loc": "HeadOnly"}, "proxy_loc: unknown key; did you mean 'proxy_location'?"),
         ({"http_options": {"prot": 1}}, "http_options.prot: unknown key; did you mean 'port'?"),
         ({"app": {"deployments": [{"name": "X", "num_replica": 2}]}}, r"deployments\[0\].num_replica: unknown key"),
-        ({"app": {"deployments": [{"name": "EncoderPool", "num_replicas": 2}]}}, "EncoderPool: replicas"),
+        (
+            {"app": {"deployments": [{"name": "EncoderPool", "num_replicas": 2, "max_ongoing_requests": 3}]}},
+            "EncoderPool: max_ongoing_requests is set in `args:`",
+        ),
         ({"app": {"import_path": "other:app"}}, "exactly one must have import_path"),
     ],
 )
 def test_serves_own_keys_are_checked_too(tmp_path, change, message):
     with pytest.raises(ConfigError, match=message):
         check_file(serve_file(tmp_path, **change))
+
+
+def test_a_number_of_replicas_may_stand_outside_the_arguments(tmp_path):
+    path = serve_file(tmp_path, app={"deployments": [{"name": "EncoderPool", "num_replicas": 2}]})
+    assert check_file(path).encoder.replicas == 1
 
 
 def test_a_file_that_is_no_yaml_or_absent(tmp_path):
