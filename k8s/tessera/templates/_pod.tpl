@@ -7,7 +7,12 @@ metadata:
   labels:
     {{- include "tessera.selectorLabels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
-  {{- with .group.podAnnotations }}
+  {{- $annotations := deepCopy .group.podAnnotations }}
+  {{- if and $head (ne $values.upgrade.strategy "None") }}
+  {{- /* Changed arguments then make a second cluster, in the place of restarting every replica of this one. */}}
+  {{- $_ := set $annotations "tessera/arguments" (include "tessera.arguments" .root | sha256sum) }}
+  {{- end }}
+  {{- with $annotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

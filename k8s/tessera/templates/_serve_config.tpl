@@ -7,15 +7,7 @@ only adds or takes away where a number does.
 */}}
 
 {{- define "tessera.serveConfig" -}}
-{{- $args := deepCopy .Values.tessera -}}
-{{- $replicas := dict -}}
-{{- range $section, $group := dict "router" "router" "encoder" "encoder" "llm" "decoder" -}}
-{{- $settings := index $args $section -}}
-{{- $_ := set $replicas $section ($settings.replicas | default 1 | int) -}}
-{{- $_ := unset $settings "replicas" -}}
-{{- $_ := set $settings "resources" (dict (printf "tessera_%s" $group) 1) -}}
-{{- end -}}
-{{- $_ := set $args.llm "gpus_per_node" (int .Values.groups.decoder.gpus) -}}
+{{- $settings := .Values.tessera -}}
 proxy_location: EveryNode
 http_options:
   host: 0.0.0.0
@@ -25,12 +17,23 @@ applications:
     route_prefix: /
     import_path: router.app:build_app
     args:
-      {{- toYaml $args | nindent 6 }}
+      {{- include "tessera.arguments" . | nindent 6 }}
     deployments:
       - name: Router
-        num_replicas: {{ $replicas.router }}
+        num_replicas: {{ $settings.router.replicas | default 1 | int }}
       - name: EncoderPool
-        num_replicas: {{ $replicas.encoder }}
+        num_replicas: {{ $settings.encoder.replicas | default 1 | int }}
       - name: LLMPool
-        num_replicas: {{ $replicas.llm }}
+        num_replicas: {{ $settings.llm.replicas | default 1 | int }}
+{{- end }}
+
+{{- define "tessera.arguments" -}}
+{{- $args := deepCopy .Values.tessera -}}
+{{- range $section, $group := dict "router" "router" "encoder" "encoder" "llm" "decoder" -}}
+{{- $settings := index $args $section -}}
+{{- $_ := unset $settings "replicas" -}}
+{{- $_ := set $settings "resources" (dict (printf "tessera_%s" $group) 1) -}}
+{{- end -}}
+{{- $_ := set $args.llm "gpus_per_node" (int .Values.groups.decoder.gpus) -}}
+{{- toYaml $args -}}
 {{- end }}

@@ -59,7 +59,16 @@ def test_scaling_a_pool_changes_its_number_alone(section, deployment, replicas) 
     assert differences(BF16, scaled) == {path: replicas}
 
 
-def test_a_setting_of_the_application_leaves_the_pods_alone() -> None:
+def test_changed_arguments_make_a_second_cluster_where_there_may_be_one() -> None:
+    """KubeRay leaves the first cluster's configuration alone while it prepares a second."""
+    annotation = "RayService/demo.spec.rayClusterConfig.headGroupSpec.template.metadata.annotations.tessera/arguments"
+    found = differences({}, changed({}, tessera__router__max_images=4))
+    assert sum(".serveConfigV2." in path for path in found) == 1
+    assert {path for path in found if ".serveConfigV2." not in path} == {annotation}
+    assert annotation not in differences({}, changed({}, tessera__router__replicas=1, groups__router__pods=1))
+
+
+def test_without_a_second_cluster_changed_arguments_leave_the_pods_alone() -> None:
     found = differences(
         BF16, changed(BF16, tessera__router__max_images=4, tessera__llm__engine_kwargs__max_num_seqs=64)
     )
