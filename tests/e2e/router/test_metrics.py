@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import httpx
@@ -11,7 +12,7 @@ import ray
 from router import metrics
 from tests.pictures import part, picture, user
 
-NAMES = sorted({word.strip("`") for word in metrics.__doc__.split() if word.startswith("`tessera_router_")})
+NAMES = sorted(set(re.findall(r"`(tessera_router_\w+)`", metrics.__doc__)))
 
 
 def export() -> str:
