@@ -1,6 +1,7 @@
 """vLLM's arguments as a user may write them in the configuration, and as the engine gets them."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,11 +81,11 @@ def test_serving_options_are_completed_by_vllms_defaults() -> None:
     assert checked.keys() == {field.name for field in dataclasses.fields(BaseFrontendArgs)}
 
 
-def test_the_engine_gets_the_users_arguments_and_ours() -> None:
-    model = ModelSettings(source="some/model", revision="main", served_names=("a", "b"), dtype="float32", seed=3)
+def test_the_engine_gets_the_users_arguments_and_ours(tmp_path: Path) -> None:
+    model = ModelSettings(source=str(tmp_path), revision="main", served_names=("a", "b"), dtype="float32", seed=3)
     args = engine_args(model, {"max_num_seqs": 7}, "mp")
     assert args.max_num_seqs == 7
-    assert args.model == "some/model"
+    assert args.model == str(tmp_path)
     assert args.served_model_name == ["a", "b"]
     assert (args.dtype, args.revision, args.seed, args.load_format) == ("float32", "main", 3, "auto")
     assert args.distributed_executor_backend == "mp"
