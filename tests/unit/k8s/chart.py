@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,14 @@ def changed(values: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return result
 
 
+@cache
+def _chart() -> helm_python.Chart:
+    return helm_python.Chart.load(CHART)
+
+
 def render_text(values: dict[str, Any], name: str = "demo") -> dict[str, str]:
     """Template file -> what it renders to. Raises helm_python's HelmValuesError and HelmRenderError."""
-    rendered = helm_python.Chart.load(CHART).render(values, name=name, namespace="models")
+    rendered = _chart().render(values, name=name, namespace="models")
     return {path.removeprefix("tessera/templates/"): text for path, text in rendered.items() if text.strip()}
 
 
@@ -64,7 +70,7 @@ def render(values: dict[str, Any], name: str = "demo") -> list[dict[str, Any]]:
 
 
 def _documents(text: str) -> list[dict[str, Any]]:
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def rayservice(values: dict[str, Any], name: str = "demo") -> dict[str, Any]:
