@@ -94,7 +94,9 @@ class VllmEncoder:
         compilation.encoder_cudagraph_max_vision_items_per_batch = 64 if budgets else 0
         with set_current_vllm_config(self._config):
             manager = EncoderCudaGraphManager(self._config, self._device, torch.bfloat16, self._model)
-            manager.capture(torch.cuda.graph_pool_handle())
+            # vLLM captures on the current stream, which must not be the default one.
+            with torch.cuda.stream(torch.cuda.Stream()):
+                manager.capture(torch.cuda.graph_pool_handle())
         return manager
 
     @staticmethod

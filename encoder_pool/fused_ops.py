@@ -166,5 +166,5 @@ class FusedFp8Ops(FusedOps):
         rows, width = x.shape
         y, scales = self._activation(rows, width)
         block = triton.next_power_of_2(width)
-        triton_kernels.quantize[(rows,)](x, y, scales, width, block, gelu, num_warps=8 if gelu else 4)
+        triton_kernels.quantize[(rows,)](x, y, scales, width, block, gelu, num_warps=4)
         return Quantized(y, scales)

@@ -46,17 +46,25 @@ def test_parity_at_the_demo_size(
     assert relative_error(rows, reference(tiles)) <= tolerance
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_parity_at_llama_4s_size() -> None:
+@pytest.fixture(scope="module")
+def scout() -> tuple[dict[str, torch.Tensor], list[np.ndarray], list[torch.Tensor]]:
+    """Random weights at Llama 4's size, 1 and 5 tiles, and what transformers makes of them."""
     tensors = fresh_tensors(SCOUT)
     inputs = [random_tiles(count) for count in (1, 5)]
     reference = make_reference(SCOUT, tensors)
-    expected = [reference(tiles) for tiles in inputs]
-    for dtype, tolerance in TOLERANCES:
-        model = build(SCOUT, tensors, dtype)
-        for tiles, rows in zip(inputs, expected, strict=True):
-            assert relative_error(model(torch.from_numpy(tiles)), rows) <= tolerance
+    return tensors, inputs, [reference(tiles) for tiles in inputs]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
+def test_parity_at_llama_4s_size(
+    scout: tuple[dict[str, torch.Tensor], list[np.ndarray], list[torch.Tensor]], dtype: torch.dtype, tolerance: float
+) -> None:
+    tensors, inputs, expected = scout
+    model = build(SCOUT, tensors, dtype)
+    for tiles, rows in zip(inputs, expected, strict=True):
+        assert relative_error(model(torch.from_numpy(tiles)), rows) <= tolerance
 
 
 def test_the_models_weights_are_not_changed(demo: tuple[dict[str, torch.Tensor], Reference]) -> None:
