@@ -9,7 +9,7 @@ import pytest
 
 from k8s.generate.dashboard import DASHBOARD
 from router.openai_api import api
-from tests.unit.k8s.chart import changed, container_of, groups_of, rayservice, render
+from tests.unit.k8s.chart import changed, container_of, groups_of, rayservice, render, render_text
 
 SERVICE = "demo-serve-svc"
 
@@ -156,6 +156,15 @@ def test_the_dashboard_comes_unchanged() -> None:
     (config,) = of_kind("ConfigMap", dashboard__enabled=True)
     assert json.loads(config["data"]["tessera-demo.json"]) == json.loads(DASHBOARD.read_text())
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_the_notes_lead_to_the_first_answer() -> None:
+    notes = render_text({"upgrade": {"gpuCapacity": 10}}, "prod")["NOTES.txt"]
+    assert "kubectl wait -n models rayservice/prod --for=condition=Ready" in notes
+    assert "service/prod-serve-svc 8000:8000" in notes
+    assert '"llama-4-scout"' in notes
+    assert "takes 10 GPUs in all" in notes
+    assert "GPUs in all" not in render_text({"upgrade": {"strategy": "None"}})["NOTES.txt"]
 
 
 EVERYTHING = changed(

@@ -257,6 +257,24 @@ def test_groups_that_may_grow_turn_the_autoscaler_on() -> None:
         assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (pods, pods, 3)
 
 
+@pytest.mark.parametrize("file", VALUES_FILES)
+def test_rays_autoscaler_reads_from_it_what_a_pod_of_each_group_offers(file) -> None:
+    """By the autoscaler's own code: what it does not see here, it never starts a pod for."""
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    manifest = rayservice(values_of(file))
+    cluster = {"metadata": {"name": "demo", "namespace": "models"}, "spec": manifest["spec"]["rayClusterConfig"]}
+    types = _derive_autoscaling_config_from_ray_cr(cluster)["available_node_types"]
+    assert types.pop("headgroup")["resources"]["CPU"] == 0
+    values = merged(values_of(file))["groups"]
+    assert types.keys() == {"router", "encoder", "decoder"}
+    for name, node in types.items():
+        assert node["resources"]["CPU"] == values[name]["cpus"]
+        assert node["resources"].get("GPU", 0) == values[name].get("gpus", 0)
+        assert node["resources"][f"tessera_{name}"] == values[name]["replicasPerPod"]
+        assert (node["min_workers"], node["max_workers"]) == (values[name]["pods"], values[name]["maxPods"])
+
+
 def test_streams_have_time_to_end() -> None:
     manifest = rayservice({"drainSeconds": 900})
     assert manifest["spec"]["rayClusterDeletionDelaySeconds"] == 900

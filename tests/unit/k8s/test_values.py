@@ -6,6 +6,7 @@ import json
 import re
 
 import helm_python
+import jsonschema
 import pytest
 import yaml
 
@@ -21,6 +22,12 @@ INCREMENTAL = {
 def test_the_applications_part_of_the_schema_is_what_the_script_writes() -> None:
     schema = json.loads(SCHEMA.read_text())
     assert schema == with_application(schema), "run `python -m k8s.generate.values_schema`"
+
+
+def test_the_schema_is_one_that_old_and_new_helm_read() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    assert schema["$schema"].startswith("http://json-schema.org/draft-07/")
+    jsonschema.Draft7Validator.check_schema(schema)
 
 
 def test_helm_finds_nothing_to_complain_of() -> None:
