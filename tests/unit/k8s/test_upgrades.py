@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.k8s.chart import CHART, K8S, VALUES_FILES, changed, merged, render, render_text, values_of
+from tests.unit.k8s.chart import CHART, K8S, VALUES_FILES, changed, merged, render, render_text, serve_config, values_of
 from tests.unit.k8s.test_options import EVERYTHING
 
 BF16, FP8 = values_of("values-scout-bf16-8.yaml"), values_of("values-scout-fp8-8.yaml")
@@ -57,6 +57,18 @@ def test_scaling_a_pool_changes_its_number_alone(section, deployment, replicas) 
     scaled = changed(BF16, **{f"tessera__{section}__replicas": replicas[1]})
     path = f"RayService/demo.spec.serveConfigV2.applications[tessera].deployments[{deployment}].num_replicas"
     assert differences(BF16, scaled) == {path: replicas}
+
+
+def test_serve_restarts_nothing_when_a_pool_is_scaled() -> None:
+    """By Serve's own rule (a private function): replicas restart where the version of their code changes."""
+    from ray.serve._private.deploy_utils import get_app_code_version
+    from ray.serve.schema import ServeApplicationSchema
+
+    def version(values: dict[str, Any]) -> str:
+        return get_app_code_version(ServeApplicationSchema.model_validate(serve_config(values)["applications"][0]))
+
+    assert version(changed(BF16, tessera__encoder__replicas=4)) == version(BF16)
+    assert version(changed(BF16, tessera__encoder__max_queued_tiles=64)) != version(BF16)
 
 
 def test_changed_arguments_make_a_second_cluster_where_there_may_be_one() -> None:
