@@ -126,10 +126,6 @@ class GraphManager:
                 target.copy_(self._output[: target.shape[0]])
             start += step.tiles
 
-    def cost(self, tiles: int) -> float:
-        """Seconds that a batch of this size takes on the device, by what was measured at capture."""
-        return self._packer.cost(tiles)
-
     def plan(self, tiles: int) -> tuple[Step, ...]:
         """The steps in which `run` encodes a batch of this size."""
         return self._packer.plan(tiles)
