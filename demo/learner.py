@@ -15,7 +15,7 @@ from demo.batches import Step, TextBatch
 
 # Weights of the auxiliary losses beside that of the answers.
 EMBEDDING_WEIGHT = 0.3
-POSITION_WEIGHT = 0.1
+POSITION_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)

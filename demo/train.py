@@ -11,6 +11,7 @@ import json
 import math
 from collections import Counter
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -45,12 +46,12 @@ DEMO = Size(
 )
 
 # Conversations of a step by the tiles they hold, see `examples.training_example`.
-CONVERSATIONS: dict[Load, int] = {"one": 160, "few": 64, "many": 12}
+CONVERSATIONS: dict[Load, int] = {"one": 96, "few": 48, "many": 14}
 VISION_PICTURES = 384
-MATRIX_LEARNING_RATE = 6e-3
-LEARNING_RATE = 2e-3
+MATRIX_LEARNING_RATE = 1.5e-2
+LEARNING_RATE = 3e-3
 WARMUP_STEPS = 50
-EVALUATE_EVERY = 100
+EVALUATE_EVERY = 150
 
 
 def schedule(step: int, vision_steps: int, steps: int) -> float:
@@ -141,6 +142,12 @@ class Training:
             asked[task] += result.asked.total()
         return self.history.add_tasks(index, right, asked)
 
+    def save(self, directory: Path) -> None:
+        """Checkpoint, curves and their numbers."""
+        save_checkpoint(deepcopy(self.learner.model), self.tokenizer, directory, shard_bytes=5_000_000)
+        self.history.plot(directory / "curves.png")
+        (directory / "history.json").write_text(json.dumps(vars(self.history)))
+
 
 def _mix_up_global_tiles(step: Step, tiles: torch.Tensor) -> None:
     """Gives some pictures another one's global tile, so that the model learns to trust the tiles themselves: it sees
@@ -164,7 +171,7 @@ def train(
     variants: int,
     evaluation_size: int,
 ) -> History:
-    """Trains and writes the checkpoint, `curves.png` and `history.json` to `directory`.
+    """Trains and writes the checkpoint, `curves.png` and `history.json` to `directory`, at every evaluation anew.
 
     steps: all of them, `vision_steps` included; variants: of every training digit, see `sprites.varied_sprites`.
     """
@@ -190,13 +197,11 @@ def train(
             progress.update(bar, advance=1, description="all" if step.texts else "encoder", news=news)
             if step.texts and ((index + 1) % EVALUATE_EVERY == 0 or index + 1 == steps):
                 accuracy = training.evaluate(index + 1)
+                training.save(directory)
                 tasks = ", ".join(f"{task} {points[-1][1]:.3f}" for task, points in training.history.tasks.items())
                 progress.console.print(
                     f"{monotonic() - started:5.0f} s, step {index + 1}: {news}, held out {accuracy:.3f} ({tasks})"
                 )
-    save_checkpoint(training.learner.model, training.tokenizer, directory, shard_bytes=5_000_000)
-    training.history.plot(directory / "curves.png")
-    (directory / "history.json").write_text(json.dumps(vars(training.history)))
     return training.history
 
 
@@ -204,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--vision-steps", type=int, default=300, help="steps in which the encoder learns alone")
+    parser.add_argument("--vision-steps", type=int, default=250, help="steps in which the encoder learns alone")
     parser.add_argument("--steps", type=int, default=1500, help="all steps")
     parser.add_argument("--workers", type=int, default=14, help="processes that make conversations")
     options = parser.parse_args()
