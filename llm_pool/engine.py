@@ -18,7 +18,7 @@ from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
 from vllm.entrypoints.serve import create_error_response
 from vllm.entrypoints.serve.engine.protocol import ErrorInfo, ErrorResponse
-from vllm.exceptions import VLLMValidationError
+from vllm.exceptions import GenerationError, VLLMValidationError
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -38,6 +38,9 @@ logger = logging.getLogger("ray.serve")
 ERROR_EVENT = 'data: {"error":'
 # vLLM's names of what is too long; a client knows neither.
 _TOO_LONG = ("input_tokens", "input_text")
+# Fields of a request whose value becomes a grammar.
+_STRUCTURES = ("response_format", "structured_outputs", "tool_choice")
+_NO_STRUCTURE = (None, {"type": "text"}, "auto", "none")
 
 
 class Engine:
@@ -97,6 +100,8 @@ class Engine:
         try:
             request = ChatCompletionRequest.model_validate(body | {"request_id": request_id})
             answer = await self._chat.create_chat_completion(request)
+        except GenerationError as error:
+            return _structure_refusal(body) or _refusal(error, request_id)
         except Exception as error:
             return _refusal(error, request_id)
         if isinstance(answer, ErrorResponse):
@@ -108,7 +113,9 @@ class Engine:
         if error_reply is None:
             return _events(first, answer)
         # In a stream vLLM reports its own death like any other error.
-        return _refusal(EngineDeadError(), request_id) if self._client.errored else error_reply
+        if self._client.errored:
+            return _refusal(EngineDeadError(), request_id)
+        return (_structure_refusal(body) if error_reply.status == 500 else None) or error_reply
 
     async def models(self) -> dict[str, Any]:
         """The answer of GET /v1/models: one entry for each served name."""
@@ -161,7 +168,8 @@ def _error_in(event: str) -> Reply | None:
 def _refusal(error: Exception, request_id: str) -> Reply:
     """What vLLM raised before it began to answer; it maps most exceptions to a status itself."""
     if isinstance(error, EngineDeadError):
-        return Reply(503, False, error_body(503, "the engine is gone", "ServiceUnavailableError", code="engine_dead"))
+        dead = error_body(503, "the engine is gone", "ServiceUnavailableError", code="engine_dead")
+        return Reply(503, False, dead, retryable=True)
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         # vLLM's wrapping validators stand in the path too, under names that are none of the request's.
@@ -175,6 +183,18 @@ def _refusal(error: Exception, request_id: str) -> Reply:
         logger.error("request %s failed in vLLM", request_id, exc_info=error)
         info.message = "the engine failed on this request"
     return _error_reply(info)
+
+
+def _structure_refusal(body: dict[str, Any]) -> Reply | None:
+    """400 for a request that failed by itself in a living engine while it asked for a structure.
+
+    vLLM compiles schemas and grammars in the engine and tells of a failure only that there was one, as 500.
+    """
+    for field in _STRUCTURES:
+        if body.get(field) not in _NO_STRUCTURE:
+            message = f"{field}: the engine cannot follow this structure"
+            return _error_reply(ErrorInfo(message=message, type="BadRequestError", param=field, code=400))
+    return None
 
 
 def _error_reply(info: ErrorInfo) -> Reply:

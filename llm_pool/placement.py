@@ -64,8 +64,12 @@ def place(settings: LLMSettings) -> Placement:
     if settings.gpus_per_node == 0:
         # vLLM's CPU backend binds the threads of worker processes, and would replace `uni` by `mp` itself.
         return Placement("mp", {"ray_actor_options": actor})
+    if workers == 1:
+        return Placement("uni", {"ray_actor_options": actor | {"num_gpus": settings.gpu_share}})
+    if settings.gpu_share != 1:
+        raise ValueError("gpu_share: only an engine on one GPU can share it")
     if workers <= settings.gpus_per_node:
-        return Placement("uni" if workers == 1 else "mp", {"ray_actor_options": actor | {"num_gpus": workers}})
+        return Placement("mp", {"ray_actor_options": actor | {"num_gpus": workers}})
     first = {"CPU": settings.num_cpus, "GPU": 1.0} | settings.resources
     return Placement(
         "ray",

@@ -12,8 +12,10 @@ class Reply:
     status: HTTP status. Anything but 200 comes alone, with an OpenAI error body.
     stream: True for server-sent events.
     body: JSON text, or the first chunk of the stream ("data: {...}\\n\\n", one or more whole events).
+    retryable: True where it is this replica's fault, and another may answer.
     """
 
     status: int
     stream: bool
     body: str
+    retryable: bool = False

@@ -19,6 +19,13 @@ class LLMSettings(BaseModel):
         description="GPUs that one node offers an engine; an engine that needs more spans nodes; 0 runs on the CPU; "
         "default: as many as the best equipped node of the cluster has.",
     )
+    gpu_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of its GPU that an engine on one GPU reserves, so that an encoder can have the rest; set "
+        "`kv_cache_memory_bytes` in `engine_kwargs` then, since vLLM takes its neighbour's memory for its own.",
+    )
     num_cpus: float = Field(0.1, ge=0, description="CPUs a replica reserves with Ray's scheduler.")
     cpu_threads: int | None = Field(
         None, ge=1, description="Threads of a CPU engine's arithmetic; default: the machine's cores."

@@ -63,7 +63,8 @@ class Router:
             raise
         self._metrics.answered(answer.head.status, "")
         if not answer.head.stream:
-            return Response(answer.head.body, answer.head.status, media_type="application/json")
+            headers = {"Retry-After": "1"} if answer.head.status in (429, 503) else None
+            return Response(answer.head.body, answer.head.status, headers, "application/json")
         return StreamingResponse(with_first(answer.head.body, answer.rest), media_type="text/event-stream")
 
     async def _answer(self, request: Request) -> Answer:

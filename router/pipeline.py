@@ -90,7 +90,11 @@ class Pipeline:
         for attempt in range(1, DECODE_ATTEMPTS + 1):
             embeddings = await self._embed(parts, max_tiles, request_id)
             try:
-                return await self._decode(body, embeddings, request_id)
+                answer = await self._decode(body, embeddings, request_id)
+                if not answer.head.retryable or attempt == DECODE_ATTEMPTS:
+                    return answer
+                logger.warning("request %s: a decoder could not answer on decode attempt %d", request_id, attempt)
+                self._metrics.retried("decoder_died")
             except RayActorError:
                 logger.warning("request %s: a decoder died under decode attempt %d", request_id, attempt)
                 self._metrics.retried("decoder_died")

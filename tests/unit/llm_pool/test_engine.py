@@ -59,6 +59,25 @@ def test_statuses(error: Exception, status: int, code: int | str) -> None:
     assert "the client's words" not in reply.body
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"response_format": {"type": "json_schema"}, "tool_choice": "auto"}, "response_format"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
+        ({"tool_choice": "required"}, "tool_choice"),
+    ],
+)
+def test_a_structure_that_the_engine_cannot_follow_is_the_requests_fault(body, param) -> None:
+    reply = engine._structure_refusal(body)
+    assert reply is not None
+    assert (reply.status, json.loads(reply.body)["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("body", [{}, {"response_format": {"type": "text"}, "tool_choice": "none"}])
+def test_without_a_structure_a_failure_is_the_engines(body) -> None:
+    assert engine._structure_refusal(body) is None
+
+
 async def test_an_error_inside_a_stream_ends_it_without_done() -> None:
     event = 'data: {"error": {"message": "broken", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
 

@@ -37,6 +37,14 @@ def test_one_node_holds_its_gpus_in_the_replica(workers: int, executor: str) -> 
     assert "placement_group_bundles" not in placement.serve_options
 
 
+def test_an_engine_on_one_gpu_may_share_it() -> None:
+    shared = settings(1).model_copy(update={"gpu_share": 0.7})
+    assert place(shared).serve_options["ray_actor_options"]["num_gpus"] == 0.7
+    two = settings(8, tensor_parallel_size=2).model_copy(update={"gpu_share": 0.7})
+    with pytest.raises(ValueError, match="gpu_share"):
+        place(two)
+
+
 def test_over_nodes_each_worker_has_a_bundle_and_the_replica_fits_the_first() -> None:
     placement = place(settings(8, tensor_parallel_size=8, pipeline_parallel_size=2))
     options = placement.serve_options

@@ -192,6 +192,13 @@ async def test_a_dead_decoder_is_retried_and_a_lost_embedding_encoded_once_more(
     assert (await refusal(pipe, chat(part(picture(0))))).code == "decoder_unavailable"
 
 
+async def test_a_decoder_without_an_engine_is_passed_by(pipe, pools):
+    dead = Reply(503, False, "dead", retryable=True)
+    pools.decode_script = [[dead], [OK], [dead], [dead]]
+    assert (await pipe.answer(chat("x"), "id")).head == OK
+    assert (await pipe.answer(chat("x"), "id")).head == dead
+
+
 async def test_no_decoder(pipe, pools):
     pools.decode_script = [[handoff.PoolGoneError()]]
     assert (await refusal(pipe, chat("x"))).code == "decoder_unavailable"
