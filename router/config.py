@@ -10,6 +10,7 @@ import argparse
 import difflib
 import ipaddress
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -212,6 +213,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # vLLM is imported for its argument names alone; what it logs meanwhile would hide the one line that matters.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("vllm").setLevel(logging.ERROR)
     try:
         check_file(options.check)
     except ConfigError as error:
