@@ -80,9 +80,9 @@ is to be changed.
 {{- range list "tensor_parallel_size" "pipeline_parallel_size" "prefill_context_parallel_size" -}}
 {{- $workers = mul $workers (index $engine . | default 1 | int) -}}
 {{- end -}}
-{{- $used := mul $workers (int $decoder.replicasPerPod) -}}
-{{- if and $decoder.gpus (ne $used (int64 $decoder.gpus)) -}}
-{{- fail (printf "groups.decoder.gpus: %d, but %d engine(s) of %d GPUs (tessera.llm.engine_kwargs) use %d; an engine cannot span pods" (int $decoder.gpus) (int $decoder.replicasPerPod) $workers $used) -}}
+{{- $used := mulf $workers $decoder.replicasPerPod (eq $workers 1 | ternary (.Values.tessera.llm.gpu_share | default 1) 1) -}}
+{{- if and $decoder.gpus (ne $used (float64 $decoder.gpus)) -}}
+{{- fail (printf "groups.decoder.gpus: %d, but %d engine(s) of %d GPUs (tessera.llm.engine_kwargs) use %g; an engine cannot span pods" (int $decoder.gpus) (int $decoder.replicasPerPod) $workers $used) -}}
 {{- end -}}
 {{- end }}
 

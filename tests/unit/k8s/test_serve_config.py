@@ -148,6 +148,19 @@ def test_several_replicas_share_a_pod(tmp_path) -> None:
     assert pods_filled(replicas, reserved, node_resources(groups["encoder"])) == 2
 
 
+def test_engines_of_one_gpu_share_it(tmp_path) -> None:
+    values = changed(
+        {},
+        tessera__llm__replicas=2,
+        tessera__llm__gpu_share=0.5,
+        tessera__llm__engine_kwargs__tensor_parallel_size=1,
+        groups__decoder__replicasPerPod=2,
+        groups__decoder__gpus=1,
+    )
+    replicas, reserved = reservations(values, tmp_path)["decoder"]
+    assert pods_filled(replicas, reserved, node_resources(groups_of(rayservice(values))["decoder"])) == 1
+
+
 @pytest.mark.parametrize(("file", "config"), ROOT_CONFIGS.items())
 def test_model_and_decoders_are_those_of_the_configuration_without_kubernetes(file, config) -> None:
     plain = yaml.safe_load((K8S.parent / "configs" / config).read_text())["applications"][0]["args"]
