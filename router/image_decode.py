@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
-from router.errors import bad_request
+from router.errors import ApiError, bad_request
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 ACCEPTED = "PNG, JPEG, WebP, GIF, BMP or TIFF"
@@ -28,6 +28,12 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
+# A cut-off file is an error, never a picture that is grey below a line. The limit on pixels is the caller's.
+ImageFile.LOAD_TRUNCATED_IMAGES = False
+Image.MAX_IMAGE_PIXELS = None
+# Pillow warns of odd metadata, once for each request that carries it. Set for good: decoding runs in several threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+
 
 def decode(data: bytes, path: str, max_pixels: int) -> Image.Image:
     """The picture as an RGB image; `path` names its part in errors.
@@ -35,35 +41,25 @@ def decode(data: bytes, path: str, max_pixels: int) -> Image.Image:
     Raises ApiError 400: not one of the accepted formats, cut off or damaged, more than `max_pixels` pixels.
     """
     try:
-        with warnings.catch_warnings():
-            # Pillow warns of large pictures; the limit below is ours.
-            warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
-            width, height = image.size
-            if width * height > max_pixels:
-                raise bad_request(
-                    f"{path}: the picture has {width}x{height} pixels, more than {max_pixels} in all",
-                    path,
-                    "image_too_large",
-                )
-            # Before the EXIF block is read: that loads a PNG too, and a second load after a failed one says nothing.
-            image.load()
-            orientation = _orientation(image)
-            upright = image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else image
-            return _to_rgb(upright)
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        width, height = image.size
+        if width * height > max_pixels:
+            raise bad_request(
+                f"{path}: the picture has {width}x{height} pixels, more than {max_pixels} in all",
+                path,
+                "image_too_large",
+            )
+        # Before the EXIF block is read: that loads a PNG too, and a second load after a failed one says nothing.
+        image.load()
+        orientation = _orientation(image)
+        upright = image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else image
+        return _to_rgb(upright)
     except UnidentifiedImageError:
         raise bad_request(f"{path}: not a picture in an accepted format ({ACCEPTED})", path, "image_invalid") from None
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        IndexError,
-        TypeError,
-        MemoryError,
-        Image.DecompressionBombError,
-    ):
-        # Pillow's decoders raise all of these on damaged files.
+    except ApiError:
+        raise
+    except Exception:
+        # On damaged files Pillow's decoders raise whatever they stumble over: OSError, struct.error, KeyError...
         message = f"{path}: the picture is damaged or cut off; accepted formats are {ACCEPTED}"
         raise bad_request(message, path, "image_invalid") from None
 
@@ -93,7 +89,3 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
     else:
         scale = 1 / 257  # 65535 -> 255
     return Image.fromarray(np.clip(np.rint(np.nan_to_num(grey * scale)), 0, 255).astype(np.uint8)).convert("RGB")
-
-
-# A cut-off file is an error, never a picture that is grey below a line.
-ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -21,10 +21,10 @@ def picture(seed: int, size: tuple[int, int] = (336, 336)) -> Image.Image:
     return image
 
 
-def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
-    """The picture as a file of format `kind`."""
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    """The picture as a file of format `kind`, saved with Pillow's options of that format."""
     buffer = io.BytesIO()
-    image.save(buffer, kind)
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 

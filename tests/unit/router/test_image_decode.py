@@ -1,5 +1,5 @@
-import io
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +8,10 @@ from PIL import Image
 
 from router.errors import ApiError
 from router.image_decode import decode
+from tests.pictures import encoded, picture
 
 CASES = Path(__file__).parents[2] / "cases"
 IMAGES = [case for case in json.loads((CASES / "manifest.json").read_text()) if case["send"] == "image"]
-
-
-def encoded(image, kind, **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("case", [c for c in IMAGES if "corners" in c["expect"]], ids=lambda c: c["file"])
@@ -74,3 +69,20 @@ def test_the_pixel_limit_is_read_from_the_header():
     with pytest.raises(ApiError) as caught:
         decode(image[:60], "p", 999_999)  # there is hardly more than the header
     assert caught.value.code == "image_too_large"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_whatever_is_wrong_with_a_file_it_is_the_files_fault(kind):
+    """Bytes changed, cut and repeated at random: a picture or a 400, and nothing else."""
+    rng = random.Random(kind)
+    whole = encoded(picture(1, (64, 48)), kind)
+    for _ in range(200):
+        data = bytearray(whole)
+        for _ in range(rng.randrange(1, 8)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        if rng.random() < 0.3:
+            del data[rng.randrange(len(data)) :]
+        try:
+            assert decode(bytes(data), "p", 10**6).mode == "RGB"
+        except ApiError as error:
+            assert error.status == 400
