@@ -63,7 +63,7 @@ _SYSTEM_PROMPTS = ("You are a helpful assistant.", "You answer questions about p
 
 
 def training_example(rng: Random, load: Load) -> Example:
-    """A conversation of one to six questions.
+    """A conversation of one to twelve questions.
 
     load: "one" tile, a "few" tiles (two to five, or two and three pictures), or "many" (seven to seventeen).
     """
@@ -71,9 +71,10 @@ def training_example(rng: Random, load: Load) -> Example:
         return _small_talk(rng)
     several = load == "few" and rng.random() < 0.5
     pictures = _allowed(rng, False, (lambda r: _compared(r)) if several else (lambda r: (_single(r, load),)))
-    wanted = rng.randint(1, 6)
+    # A picture costs far more than a question about it: most conversations ask much.
+    wanted = rng.randint(1, 12)
     asked: list[Question] = []
-    for _ in range(4 * wanted):
+    for _ in range(3 * wanted):
         question = _ask(rng, pictures)
         if question is not None and question.text not in {other.text for other in asked}:
             asked.append(question)
