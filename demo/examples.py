@@ -70,7 +70,7 @@ def training_example(rng: Random, load: Load) -> Example:
     if load == "one" and rng.random() < 0.03:
         return _small_talk(rng)
     several = load == "few" and rng.random() < 0.5
-    pictures = _allowed(rng, False, (lambda r: _compared(r)) if several else (lambda r: (_single(r, load),)))
+    pictures = _allowed(rng, False, _compared if several else lambda r: (_single(r, load),))
     # A picture costs far more than a question about it: most conversations ask much.
     wanted = rng.randint(1, 12)
     asked: list[Question] = []
