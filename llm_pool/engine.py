@@ -22,6 +22,7 @@ from vllm.exceptions import GenerationError, VLLMValidationError
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from encoder_pool.fingerprint import fingerprint
 from encoder_pool.settings import ModelSettings
@@ -70,6 +71,8 @@ class Engine:
         client = AsyncLLM.from_vllm_config(
             config,
             usage_context=UsageContext.OPENAI_API_SERVER,
+            # vLLM's own metrics leave through Ray's exporter, beside ours.
+            stat_loggers=None if args.disable_log_stats else [RayPrometheusStatLogger],
             enable_log_requests=args.enable_log_requests,
             disable_log_stats=args.disable_log_stats,
         )

@@ -36,3 +36,4 @@ def test_every_documented_metric_is_exported(tessera):
         time.sleep(1)
     assert missing == []
     assert 'result="hit"' in text
+    assert "vllm_num_requests_running" in text, "vLLM's own metrics go the same way"

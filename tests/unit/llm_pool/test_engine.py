@@ -22,7 +22,7 @@ def test_what_the_adapter_calls_is_still_there() -> None:
         "supported_tasks",
     ]
     assert list(inspect.signature(OpenAIServingChat.create_chat_completion).parameters)[1] == "request"
-    assert {"usage_context", "enable_log_requests", "disable_log_stats"} <= set(
+    assert {"usage_context", "stat_loggers", "enable_log_requests", "disable_log_stats"} <= set(
         inspect.signature(AsyncLLM.from_vllm_config).parameters
     )
     for name in ("get_supported_tasks", "check_health", "get_num_unfinished_requests", "shutdown"):
