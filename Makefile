@@ -25,6 +25,7 @@ environment:
 	@$(PYTHON) .ci/environment.py .venv --extra $(EXTRA) --with test
 
 serve: environment
+	@test -f demo/checkpoint/config.json || $(BIN)/python -m demo.make_checkpoint demo/checkpoint
 	@$(BIN)/python -m router.config --check $(CONFIG)
 	@$(BIN)/python -m demo.announce --config $(CONFIG) & \
 	PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/serve run $(CONFIG)
@@ -45,4 +46,4 @@ test-all: lint
 	@$(PYTEST)
 
 clean:
-	@rm -rf .venv build dist *.egg-info demo/local .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -79,9 +79,11 @@ def test_the_builder_gets_what_the_packages_need_and_nothing_else(name) -> None:
     assert all((ROOT / path).exists() for path in let_through)
 
 
-def test_the_cpu_demo_serves_the_model_that_its_image_makes() -> None:
+def test_the_cpu_demo_serves_the_model_that_is_in_its_image() -> None:
     source = values_of("values-cpu-demo.yaml")["tessera"]["model"]["source"]
-    assert f"demo.make_checkpoint {source}" in " ".join(arguments("Dockerfile.cpu", "RUN"))
+    assert source == "/opt/tessera/demo/checkpoint"
+    assert "--chown=1000:100 . /opt/tessera/" in arguments("Dockerfile.cpu", "COPY")
+    assert (ROOT / "demo" / "checkpoint" / "config.json").exists()
 
 
 def test_the_tag_in_the_comments_is_the_charts() -> None:
