@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,22 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class Raylets:
+    """A running cluster with Serve on it. address: of the cluster; http_port: of Serve's proxy."""
+
+    address: str
+    http_port: int
+
+
 @pytest.fixture(scope="session")
-def three_raylets() -> Iterator[str]:
-    """The address of a cluster with one raylet for each pool, told apart by the custom resources of the pools."""
+def three_raylets() -> Iterator[Raylets]:
+    """One raylet for each pool, told apart by the custom resources of the pools; this process is connected to them.
+
+    The only Ray that a session of tests starts, and the only Serve: a process cannot be connected to two.
+    """
     import ray
+    from ray import serve
     from ray.cluster_utils import Cluster
 
     # A short path: the names of sockets below it must stay under 108 characters.
@@ -42,19 +55,25 @@ def three_raylets() -> Iterator[str]:
     cluster = Cluster()
     for resource in ROOMS.values():
         cluster.add_node(num_cpus=2, object_store_memory=300 * 2**20, resources={resource: 1}, include_dashboard=False)
-    yield cluster.address
+    ray.init(address=cluster.address, log_to_driver=False)
+    port = free_port()
+    serve.start(proxy_location="HeadOnly", http_options={"port": port})
+    yield Raylets(cluster.address, port)
+    serve.shutdown()
     ray.shutdown()
     cluster.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def tessera(three_raylets: str, tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tessera]:
+def tessera(
+    three_raylets: Raylets, tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Tessera]:
     """`serve run` on the cluster of three raylets, started once for all tests that want a running application."""
-    config = default_config(tiny_checkpoint, free_port())
+    config = default_config(tiny_checkpoint, three_raylets.http_port)
     args = config["applications"][0]["args"]
     for section, resource in ROOMS.items():
         args[section]["resources"] = {resource: 0.1}
     args["router"] |= {"fetch_private_networks": [f"{WEB_HOST}/32"], "fetch_timeout_s": 3}
-    with serve_run(config, three_raylets, tmp_path_factory.mktemp("application")) as running:
+    with serve_run(config, three_raylets.address, tmp_path_factory.mktemp("application")) as running:
         yield running

@@ -7,7 +7,6 @@ import json
 
 import httpx
 import pytest
-import ray
 from ray import serve
 
 from tests.pictures import part, picture, user
@@ -18,7 +17,6 @@ SETTLE_S = 10
 @pytest.fixture(scope="module")
 def stats(tessera):
     """What the decoder has in hand: {"unfinished": requests, "tickets": embeddings not taken yet}."""
-    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
     handle = serve.get_deployment_handle("LLMPool", "tessera")
 
     async def ask():

@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RECOVERY_S = 300
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster(tessera):
-    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
-
-
 @pytest.fixture
 def recovered(tessera):
     """Afterwards the application answers as before, for the tests that follow."""

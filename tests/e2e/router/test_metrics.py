@@ -23,7 +23,6 @@ def export() -> str:
 
 @pytest.mark.slow  # an export is up to ten seconds old
 def test_every_documented_metric_is_exported(tessera):
-    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
     body = {"model": tessera.model, "messages": [user(part(picture(77)), "What?")], "max_tokens": 1}
     for _ in range(2):
         assert httpx.post(f"{tessera.url}/v1/chat/completions", json=body, timeout=60).status_code == 200

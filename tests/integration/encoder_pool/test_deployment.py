@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 import torch
 from ray import serve
 from safetensors.torch import load_file, save_file
@@ -25,6 +23,7 @@ from encoder_pool.ops import TorchOps
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from encoder_pool.weights import load_weights
 from encoder_pool.wire import EmbeddingMeta, ImageShard
+from tests.conftest import Raylets
 
 CPU = torch.device("cpu")
 MAX_QUEUED_TILES = 68
@@ -34,30 +33,21 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    """(ModelSettings, replicas) -> a streaming handle, in a Ray cluster of this module's own."""
-    folder = tempfile.mkdtemp(prefix="encoder-", dir="/tmp")
-    ray.init(
-        address="local",
-        num_cpus=4,
-        include_dashboard=False,
-        object_store_memory=200 << 20,
-        log_to_driver=False,
-        _temp_dir=folder,
-    )
-    serve.start(proxy_location="Disabled")
+def start(three_raylets: Raylets) -> Iterator[Start]:
+    """(ModelSettings, replicas) -> a streaming handle of an application with encoders alone."""
+    names: list[str] = []
 
     def run(model: ModelSettings, replicas: int = 1) -> Any:
         encoder = EncoderSettings(cpu_threads=1, max_queued_tiles=MAX_QUEUED_TILES)
         bound = EncoderPool.options(
             num_replicas=replicas, ray_actor_options={"num_cpus": 0.1}, max_ongoing_requests=1000
         ).bind(model, encoder)
-        return serve.run(bound, name=uuid.uuid4().hex, route_prefix=None).options(stream=True)
+        names.append(uuid.uuid4().hex)
+        return serve.run(bound, name=names[-1], route_prefix=None).options(stream=True)
 
     yield run
-    serve.shutdown()
-    ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
+    for name in names:
+        serve.delete(name)
 
 
 @pytest.fixture(scope="module")

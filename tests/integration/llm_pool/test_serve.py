@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
@@ -21,23 +17,13 @@ from encoder_pool.settings import ModelSettings
 from llm_pool.deployment import llm_deployment
 from llm_pool.placement import resolve
 from llm_pool.settings import LLMSettings
+from tests.conftest import Raylets
 from tests.integration.llm_pool import parity
 from tests.pictures import user
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 QUESTION: dict[str, Any] = {"messages": [user("Say what you can.")], "max_tokens": 8, "temperature": 0}
-
-
-@pytest.fixture
-def ray_serve() -> Iterator[None]:
-    folder = tempfile.mkdtemp(prefix="llm-", dir="/tmp")
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
-    serve.start(proxy_location="Disabled")
-    yield
-    serve.shutdown()
-    ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def start(checkpoint: Path, name: str) -> DeploymentHandle:
@@ -65,7 +51,7 @@ def wait_until_gone(before: set[int], within_s: float = 30) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "killed"])
-def test_a_replica_answers_and_takes_its_engine_along(ray_serve: None, tiny_checkpoint: Path, how: str) -> None:
+def test_a_replica_answers_and_takes_its_engine_along(three_raylets: Raylets, tiny_checkpoint: Path, how: str) -> None:
     before = {process.pid for process in engine_processes()}
     handle = start(tiny_checkpoint, how)
     [reply] = list(handle.chat.remote(dict(QUESTION), None, "test"))

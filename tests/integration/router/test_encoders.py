@@ -22,7 +22,6 @@ REPLICAS = 4
 
 @pytest.fixture(scope="module")
 def handle(three_raylets, tiny_checkpoint):
-    ray.init(address=three_raylets, log_to_driver=False, ignore_reinit_error=True)
     settings = EncoderSettings(replicas=REPLICAS, cpu_threads=1)
     model = ModelSettings(source=str(tiny_checkpoint), dtype="float32")
     pool = EncoderPool.options(

@@ -69,7 +69,6 @@ def bytes_used() -> int:
 
 @pytest.fixture(scope="module")
 def probe(tessera):
-    ray.init(address=tessera.address, log_to_driver=False, ignore_reinit_error=True)
     handle = serve.run(Probe.bind(), name="probe", route_prefix=None)
 
     def call(job, *args):
