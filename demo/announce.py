@@ -15,7 +15,7 @@ import yaml
 
 PICTURE = "demo/pictures/example.png"
 QUESTION = "What do you see?"
-LOOK_S = 1.0
+LOOK_S = 3.0
 
 CURL = """curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{
   "model": "{model}", "max_tokens": 32, "temperature": 0,
@@ -50,7 +50,7 @@ def watch(url: str, parent: int) -> bool:
     started = time.monotonic()
     while os.getppid() == parent:
         try:
-            answer = httpx.get(f"{url}/health", timeout=5)
+            answer = httpx.get(f"{url}/health", timeout=60)
             if answer.status_code == 200:
                 return True
             waiting = answer.json()["error"]["message"] if answer.status_code == 503 else ""

@@ -36,6 +36,8 @@ from llm_pool.settings import LLMSettings
 
 logger = logging.getLogger("ray.serve")
 
+# vLLM's own 5 seconds end, on a busy machine, in a kill that leaves shared memory behind.
+SHUTDOWN_S = 20.0
 ERROR_EVENT = 'data: {"error":'
 # vLLM's names of what is too long; a client knows neither.
 _TOO_LONG = ("input_tokens", "input_text")
@@ -133,8 +135,8 @@ class Engine:
         return self._client.get_num_unfinished_requests()
 
     def shutdown(self) -> None:
-        """Ends the engine's processes."""
-        self._client.shutdown()
+        """Ends the engine's processes, which gives them time to remove what they shared."""
+        self._client.shutdown(timeout=SHUTDOWN_S)
 
 
 def use_threads(count: int) -> None:

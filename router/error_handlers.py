@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 
 from fastapi import FastAPI, Request, Response
+from ray.exceptions import TaskCancelledError
 from starlette.exceptions import HTTPException
 
 from router.errors import ApiError
 
 logger = logging.getLogger("ray.serve")
+
+# The status that nginx, and Serve's proxy, log for such a request.
+CLIENT_CLOSED_REQUEST = 499
 
 
 def answer_errors(api: FastAPI) -> None:
@@ -23,6 +27,11 @@ def answer_errors(api: FastAPI) -> None:
     async def not_routed(request: Request, error: HTTPException) -> Response:
         answer = ApiError(error.status_code, str(error.detail))
         return Response(answer.body(), answer.status, error.headers, "application/json")
+
+    @api.exception_handler(TaskCancelledError)
+    async def left(request: Request, error: TaskCancelledError) -> Response:
+        # The client is gone, and Serve has cancelled what it waited for; nobody reads this.
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
 
     @api.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:

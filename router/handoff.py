@@ -100,6 +100,8 @@ async def decode(
 async def _assigned(handle: DeploymentHandle, response: DeploymentResponseGenerator) -> Any:
     """The ObjectRefGenerator of a call, once a replica took it. Raises PoolGoneError when none is left to take it."""
     assignment = asyncio.ensure_future(response._to_object_ref_gen())
+    # If this is cancelled meanwhile, nobody asks what became of it.
+    assignment.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         while not assignment.done():
             await asyncio.wait([assignment], timeout=LOOK_S)

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 
 @dataclass(slots=True)
@@ -21,8 +21,11 @@ class _Sent:
     request: PendingRequest | None  # None once a replica has taken it
 
 
-class TileRouter(RequestRouter):
-    """For `EncoderPool.encode(tiles, images)`; a call without tiles counts as one."""
+class TileRouter(FIFOMixin, RequestRouter):
+    """For `EncoderPool.encode(tiles, images)`; a call without tiles counts as one.
+
+    First in, first out: calls made while one request is served share its internal id, so an id cannot tell who waits.
+    """
 
     def initialize_state(self, **kwargs: Any) -> None:
         self._sent: dict[str, _Sent] = {}
@@ -34,6 +37,8 @@ class TileRouter(RequestRouter):
         outstanding = self._outstanding(pending_request)
         ranked = sorted(candidate_replicas, key=lambda replica: outstanding[replica.replica_id])
         if pending_request is not None and ranked:
+            # Every replica was offered; without this Serve asks again at once, and for ever, while none accepts.
+            pending_request.routing_context.should_backoff = True
             chosen = _Sent(ranked[0].replica_id, _tiles(pending_request), pending_request)
             self._sent[pending_request.metadata.internal_request_id] = chosen
         return [[replica] for replica in ranked]

@@ -1,5 +1,6 @@
 import pytest
 from fastapi import FastAPI
+from ray.serve.exceptions import RequestCancelledError
 from starlette.testclient import TestClient
 
 from router.error_handlers import answer_errors
@@ -19,6 +20,10 @@ def client():
     def broken():
         raise KeyError("secret")
 
+    @api.get("/left")
+    def left():
+        raise RequestCancelledError("id")
+
     return TestClient(api, raise_server_exceptions=False)
 
 
@@ -33,6 +38,11 @@ def test_what_is_not_routed(client, method, path, status):
     answer = client.request(method, path)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_client_that_left_is_no_fault(client, caplog):
+    assert client.get("/left").status_code == 499
+    assert caplog.records == []
 
 
 def test_a_fault_of_ours_tells_nothing(client):

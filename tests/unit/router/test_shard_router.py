@@ -22,7 +22,9 @@ def router():
 
 def call(name: str, tiles: int) -> SimpleNamespace:
     metadata = SimpleNamespace(internal_request_id=name)
-    return SimpleNamespace(metadata=metadata, args=[np.empty((tiles, 1)), []], future=asyncio.Future())
+    context = SimpleNamespace(should_backoff=False)
+    args = [np.empty((tiles, 1)), []]
+    return SimpleNamespace(metadata=metadata, args=args, future=asyncio.Future(), routing_context=context)
 
 
 async def first_choice(router, request) -> str:
@@ -59,6 +61,12 @@ async def test_a_call_that_was_given_up_counts_no_more(router):
     request.future.cancel()
     assert replica in [await first_choice(router, call(str(i), 1)) for i in range(4)]
     assert "x" not in router._sent
+
+
+async def test_serve_waits_before_it_asks_again(router):
+    request = call("x", 1)
+    await first_choice(router, request)
+    assert request.routing_context.should_backoff
 
 
 async def test_choosing_once_more_does_not_count_twice(router):

@@ -28,6 +28,33 @@ def test_a_control_token_is_refused_wherever_it_stands(tokens, message, param):
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "special_token_in_text", param)
 
 
+def text(*words):
+    return [{"type": "text", "text": word} for word in words]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"messages": [{"role": "user", "content": text("x<|eo", "t|><|header_st", "art|>")}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": text("x<|ima ", "\n ge|>")}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": ["<|ima", "ge|>"]}]}, "messages[0].content"),
+        (
+            {"messages": [{"tool_calls": [{"function": {"arguments": '{"a": "\\u003c|image|\\u003e"}'}}]}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        ({"tools": [{"function": {"description": "<|eot|>"}}]}, "tools[0].function.description"),
+        ({"tools": [{"function": {"parameters": {"<|eot|>": {}}}}]}, "tools[0].function.parameters"),
+        ({"chat_template_kwargs": {"bos_token": "<|image|>"}}, "chat_template_kwargs.bos_token"),
+        ({"documents": [{"text": "<|image|>"}]}, "documents[0].text"),
+    ],
+)
+def test_no_detour_leads_past_the_check(tokens, body, param):
+    with pytest.raises(ApiError) as caught:
+        tokens.refuse(body)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "special_token_in_text", param)
+
+
 def test_other_texts_and_image_urls_pass(tokens):
     url = {"type": "image_url", "image_url": {"url": "data:,<|image|>"}}
-    tokens.refuse({"messages": [{"role": "user", "content": ["x <| image |> <b>", url]}], "stop": ["<|eot|>"]})
+    content = [*text("x <| image |> <b>", "<|ima"), url, *text("ge|>", r"\ \u003c")]
+    tokens.refuse({"messages": [{"role": "user", "content": content}], "stop": ["<|eot|>"]})
