@@ -25,7 +25,7 @@ class SpecialTokens:
         self._pattern = re.compile("|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)))
 
     def refuse(self, body: dict[str, Any]) -> None:
-        """Raises ApiError 400 `special_token_in_text`, naming the text that holds a token or the parts that make one."""
+        """Raises ApiError 400 `special_token_in_text`, naming the text that holds a token or the parts of one."""
         for field in PROMPT_FIELDS:
             for path, text in _texts(body.get(field), field):
                 if self._pattern.search(text):
