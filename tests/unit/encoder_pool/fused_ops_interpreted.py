@@ -58,8 +58,8 @@ def test_quantized_rows_use_the_whole_range() -> None:
     x = torch.randn(5, 88, dtype=torch.bfloat16) * torch.tensor([[1e-3], [1.0], [30.0], [1e3], [0.0]])
     quantized = ops._quantize(x.bfloat16(), gelu=False)
     assert quantized.values.float().abs().amax(1)[:4].tolist() == [448.0] * 4
-    # The interpreter truncates where the hardware rounds.
-    assert relative_error(quantized.values.float() * quantized.scales, x) < 7e-2
+    # The interpreter truncates where the hardware rounds: three bits of mantissa, so up to an eighth.
+    assert relative_error(quantized.values.float() * quantized.scales, x) < 0.125
     assert not quantized.values[4].float().any()
 
 
