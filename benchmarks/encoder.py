@@ -22,6 +22,7 @@ import torch
 
 from benchmarks.encoder_baselines import TransformersEncoder, VllmEncoder, normalize
 from benchmarks.encoder_floor import Floor
+from benchmarks.encoder_profile import clock_under_load, kernel_times
 from benchmarks.encoder_report import markdown, plot
 from encoder_pool.cuda_runner import CudaRunner
 from encoder_pool.fused_ops import FusedFp8Ops, FusedOps
@@ -32,6 +33,7 @@ from tests.vision_reference import SCOUT, make_reference, random_tiles, relative
 
 COUNTS = (1, 2, 3, 4, 5, 7, 9, 10, 13, 16, 17, 34, 64)
 ROWS = SCOUT.tokens_per_tile
+GIB = 2**30
 # vLLM derives its budgets from max_num_batched_tokens; its default of 2048 would fit no 17-tile image.
 VLLM_TOKENS = 64 * ROWS
 VLLM_DEFAULT_TOKENS = 8192
@@ -47,6 +49,9 @@ MIX = {
 }
 MIX_IMAGES = 60
 MIX_BATCH_TILES = 64
+MIX_PASSES = 3
+# One tile is bound by the number of kernels, a whole picture by the matrix units.
+PROFILED = (1, 17)
 
 Encode = Callable[[], Any]
 
@@ -76,14 +81,22 @@ def images_of(tiles: int) -> list[int]:
 
 
 class Tessera:
-    """Our encoder on tiles on the GPU, in graphs or eagerly."""
+    """Our encoder on tiles on the GPU, in graphs or eagerly, and with the runner that the service uses.
 
-    def __init__(self, model: Llama4VisionEncoder) -> None:
-        self.model = model
-        self.manager = GraphManager(model)
-        self.report: CaptureReport = self.manager.capture(default_budgets(1, 64), 6 * 2**30)
+    gib: device memory of its own weights, graphs and staging buffers.
+    """
+
+    def __init__(self, build: Callable[[], Llama4VisionEncoder]) -> None:
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info()[0]
+        self.model = build()
+        self.manager = GraphManager(self.model)
+        self.report: CaptureReport = self.manager.capture(default_budgets(1, 64), 6 * GIB)
+        self.runner = CudaRunner(self.model, self.manager, MIX_BATCH_TILES)
+        torch.cuda.empty_cache()
+        self.gib = (free - torch.cuda.mem_get_info()[0]) / GIB
         rows = MIX_BATCH_TILES * ROWS
-        self.output = torch.empty(rows, SCOUT.text_width, dtype=model.dtype, device=model.device)
+        self.output = torch.empty(rows, SCOUT.text_width, dtype=self.model.dtype, device=self.model.device)
 
     def graph(self, tiles: torch.Tensor) -> torch.Tensor:
         output = self.output[: len(tiles) * ROWS]
@@ -109,13 +122,15 @@ def measure(with_vllm: bool) -> dict[str, Any]:
     tensors = {name: tensor.to(device) for name, tensor in dummy_tensors(SCOUT, seed=int(time.time()))}
     stock = VllmEncoder(SCOUT, tensors, device, VLLM_TOKENS) if with_vllm else None
     half = {name: tensor.bfloat16() for name, tensor in tensors.items()}
-    weights = assemble(SCOUT, tensors.__getitem__, torch.bfloat16, device)
-    torch.cuda.reset_peak_memory_stats()
-    bf16 = Tessera(Llama4VisionEncoder(SCOUT, weights, FusedOps(SCOUT, device)))
-    fp8 = Tessera(Llama4VisionEncoder(SCOUT, weights, FusedFp8Ops(SCOUT, device)))
+
+    def build(ops: FusedOps) -> Llama4VisionEncoder:
+        return Llama4VisionEncoder(SCOUT, assemble(SCOUT, tensors.__getitem__, torch.bfloat16, device), ops)
+
+    bf16 = Tessera(partial(build, FusedOps(SCOUT, device)))
+    fp8 = Tessera(partial(build, FusedFp8Ops(SCOUT, device)))
     transformers = TransformersEncoder(SCOUT, half)
     reference = make_reference(SCOUT, tensors)
-    floor = Floor(SCOUT, weights)
+    floor = Floor(SCOUT, assemble(SCOUT, tensors.__getitem__, torch.bfloat16, device))
     encoders: dict[str, Callable[[torch.Tensor, torch.Tensor, list[int]], Any]] = {
         "tessera graph": lambda tiles, pixels, images: bf16.graph(tiles),
         "tessera fp8 graph": lambda tiles, pixels, images: fp8.graph(tiles),
@@ -152,22 +167,23 @@ def measure(with_vllm: bool) -> dict[str, Any]:
         cells["floor"] = summary(wall_ms(floor.graph(count).replay))
         result["counts"][count] = cells
         print(json.dumps({count: cells}), flush=True)
-    result["host to host"] = host_to_host(bf16)
+    result["host to host"] = {
+        count: summary(wall_ms(partial(bf16.runner.encode, [random_tiles(count)]))) for count in (1, 5, 17)
+    }
     result["mix"] = mixed(encoders, bf16, device)
     result["capture"] = {
-        name: {"seconds": t.report.seconds, "gib": t.report.bytes / 2**30, "budgets": sorted(t.report.captured)}
-        for name, t in (("tessera graph", bf16), ("tessera fp8 graph", fp8))
+        name: {
+            "seconds": tessera.report.seconds,
+            "graphs_gib": tessera.report.bytes / GIB,
+            "gib": tessera.gib,
+            "budgets": sorted(tessera.report.captured),
+        }
+        for name, tessera in (("tessera graph", bf16), ("tessera fp8 graph", fp8))
     }
-    result["weights_gib"] = sum(t.nbytes for t in half.values()) / 2**30
-    return result
-
-
-def host_to_host(encoder: Tessera) -> dict[int, dict[str, float]]:
-    """Tiles in host memory to embeddings in host memory, through the runner that the service uses."""
-    runner = CudaRunner(encoder.model, encoder.manager, MIX_BATCH_TILES)
-    result = {}
-    for count in (1, 5, 17):
-        result[count] = summary(wall_ms(partial(runner.encode, [random_tiles(count)])))
+    result["profile"] = {}
+    for count in PROFILED:
+        replay = partial(bf16.graph, torch.from_numpy(random_tiles(count)).to(device))
+        result["profile"][count] = {"kernels": kernel_times(replay), "clock": clock_under_load(replay)}
     return result
 
 
@@ -182,12 +198,15 @@ def mixed(encoders: dict[str, Any], encoder: Tessera, device: torch.device) -> d
     computed = sum(step.budget or step.tiles for step in steps)
     result["padding"] = (computed - total) / computed
     for name, encode in encoders.items():
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for batch in batches:
-            encode(tiles[: sum(batch)], pixels[: sum(batch)], batch)
-        torch.cuda.synchronize()
-        result[name] = total / (time.perf_counter() - started)
+        seconds = []
+        for _ in range(MIX_PASSES):
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            for batch in batches:
+                encode(tiles[: sum(batch)], pixels[: sum(batch)], batch)
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+        result[name] = total / statistics.median(seconds)
     return result
 
 

@@ -36,7 +36,7 @@ def markdown(result: dict[str, Any]) -> str:
         lines.append(
             f"| {count} | {' | '.join(times)} | {ours['ms'] / cells['floor']['ms']:.2f} | {ours['tflops']:.0f} |"
         )
-    lines += ["", "Relative error against transformers in float32:", ""]
+    lines += ["", *_ratios(counts), "", "Relative error against transformers in float32:", ""]
     measured = [name for name in columns if name != "floor"]
     lines += ["| tiles | " + " | ".join(measured) + " |", "|---" * (len(measured) + 1) + "|"]
     for count, cells in counts.items():
@@ -55,9 +55,41 @@ def markdown(result: dict[str, Any]) -> str:
     for name, capture in result["capture"].items():
         lines.append(
             f"Capture, {name}: {len(capture['budgets'])} graphs in {capture['seconds']:.1f} s, "
-            f"{capture['gib']:.2f} GiB beside {result['weights_gib']:.2f} GiB of bfloat16 weights."
+            f"{capture['graphs_gib']:.2f} GiB; {capture['gib']:.2f} GiB with weights and staging buffers."
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_profile(result["profile"])])
+
+
+def _ratios(counts: dict[Any, dict[str, dict[str, float]]]) -> list[str]:
+    """How many times as long the others take as Tessera's bfloat16 graphs do."""
+    others = [
+        name for name in COLUMNS if name not in ("floor", "tessera graph") and name in next(iter(counts.values()))
+    ]
+    lines = ["Times as long as Tessera's bfloat16 graph:", ""]
+    lines += ["| tiles | " + " | ".join(others) + " |", "|---" * (len(others) + 1) + "|"]
+    for count, cells in counts.items():
+        ours = cells["tessera graph"]["ms"]
+        lines.append(f"| {count} | " + " | ".join(f"{cells[name]['ms'] / ours:.2f}" for name in others) + " |")
+    return lines
+
+
+def _profile(profile: dict[Any, dict[str, dict[str, Any]]]) -> list[str]:
+    """One replay on an idle GPU by groups of kernels, and the clock with and without sustained load."""
+    lines = ["One replay of Tessera's bfloat16 graph on an idle GPU, by PyTorch's profiler, ms (kernels):", ""]
+    groups = sorted({group for cell in profile.values() for group in cell["kernels"]})
+    lines += ["| tiles | " + " | ".join(groups) + " | sum |", "|---" * (len(groups) + 2) + "|"]
+    for count, cell in profile.items():
+        kernels = cell["kernels"]
+        shown = [f"{kernels[g]['ms']:.2f} ({kernels[g]['kernels']})" if g in kernels else "" for g in groups]
+        lines.append(f"| {count} | {' | '.join(shown)} | {sum(group['ms'] for group in kernels.values()):.2f} |")
+    lines.append("")
+    for count, cell in profile.items():
+        clock = cell["clock"]
+        lines.append(
+            f"Clock of the multiprocessors, replays of {count} tiles back to back: {clock['first_mhz']} MHz at first, "
+            f"{clock['sustained_mhz']} MHz and {clock['sustained_watts']:.0f} W after two seconds."
+        )
+    return lines
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

@@ -59,7 +59,7 @@ def serve_run(
     path.write_text(yaml.safe_dump(config))
     with log.open("w") as out:
         process = subprocess.Popen(
-            [str(python.with_name("serve")), "run", str(path), "--address", address],
+            [str(python), "-m", "ray.serve.scripts", "run", str(path), "--address", address],
             cwd=cwd,
             stdout=out,
             stderr=subprocess.STDOUT,

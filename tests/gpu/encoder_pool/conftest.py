@@ -1,9 +1,8 @@
-"""Fixtures of the encoder's GPU tests: everything here needs a CUDA device."""
+"""Encoders on the GPU, at Llama 4's and at the demo's size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,16 +13,6 @@ from encoder_pool.model import Llama4VisionEncoder
 from encoder_pool.ops import EncoderOps, TorchOps
 from encoder_pool.weights import assemble, dummy_tensors
 from tests.vision_reference import DEMO, SCOUT
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.gpu)
-            if not torch.cuda.is_available():
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 @pytest.fixture(scope="session")
