@@ -40,6 +40,7 @@ class Size:
     expert_width: int
     experts: int
     nope_interval: int
+    qk_norm: bool
     vision_width: int
     vision_layers: int
     adapter_width: int
@@ -67,6 +68,7 @@ def build_config(size: Size, tokenizer: PreTrainedTokenizerFast, dtype: str) -> 
         "num_local_experts": size.experts,
         "num_experts_per_tok": 1,
         "no_rope_layer_interval": size.nope_interval,
+        "use_qk_norm": size.qk_norm,
         "attention_chunk_size": 8192,
         "max_position_embeddings": 131072,
         "bos_token_id": token(BOS),

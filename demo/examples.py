@@ -71,8 +71,10 @@ def training_example(rng: Random, load: Load) -> Example:
         return _small_talk(rng)
     several = load == "few" and rng.random() < 0.5
     pictures = _allowed(rng, False, _compared if several else lambda r: (_single(r, load),))
-    # A picture costs far more than a question about it: most conversations ask much.
-    wanted = rng.randint(1, 12)
+    # A picture costs far more than a question about it: most conversations ask much. But what shows little is soon
+    # asked out, and then answers can be copied from the ones before.
+    things = sum(len(picture.things) for picture in pictures)
+    wanted = rng.randint(1, min(12, 3 * things))
     asked: list[Question] = []
     for _ in range(3 * wanted):
         question = _ask(rng, pictures)

@@ -24,6 +24,7 @@ TINY = Size(
     expert_width=96,
     experts=2,
     nope_interval=4,
+    qk_norm=True,
     vision_width=64,
     vision_layers=2,
     adapter_width=64,

@@ -17,7 +17,7 @@ def test_a_few_steps_leave_a_checkpoint(tmp_path):
         tmp_path,
         seed=0,
         vision_steps=2,
-        steps=3,
+        minutes=0,
         workers=0,
         conversations={"one": 2},
         vision_pictures=2,
