@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
@@ -12,7 +13,9 @@ from encoder_pool.deployment import EncoderPool
 from llm_pool.deployment import llm_deployment
 from llm_pool.placement import resolve
 from router.config import AppConfig, parse_args
+from router.object_stores import check_object_stores
 from router.openai_api import Router
+from router.store_actor import store_actors
 
 # A dead replica is noticed and replaced after about this long.
 HEALTH_CHECK_PERIOD_S = 1.0
@@ -23,6 +26,7 @@ DRAIN_S = 60.0
 def build_app(args: dict[str, Any]) -> Application:
     """The three deployments, wired. Raises ConfigError, its line being the last of the application's message."""
     config = parse_args(args)
+    check_object_stores(config.router, ray.nodes())
     return bind(config)
 
 
@@ -46,12 +50,20 @@ def bind(config: AppConfig) -> Application:
         request_router_config=RequestRouterConfig(request_router_class="router.shard_router:TileRouter"),
         **pools,
     ).bind(config.model, encoder)
-    decoders = llm_deployment(llm).options(**pools).bind(config.model, llm)
+    decoders = (
+        llm_deployment(llm)
+        .options(
+            request_router_config=RequestRouterConfig(request_router_class="router.decoder_router:PrefixRouter"),
+            **pools,
+        )
+        .bind(config.model, llm)
+    )
     ingress = serve.deployment(Router).options(
         name="Router",
         num_replicas=router.replicas,
         ray_actor_options={"num_cpus": router.num_cpus, "resources": router.resources},
         max_ongoing_requests=router.max_ongoing_requests,
         graceful_shutdown_timeout_s=DRAIN_S,
+        deployment_actors=store_actors(config),
     )
     return ingress.bind(config, encoders, decoders)

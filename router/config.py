@@ -56,8 +56,20 @@ class RouterSettings(BaseModel):
     embedding_store_bytes: int = Field(
         100 * 2**20,
         ge=0,
-        description="Bytes of finished embeddings that each Router keeps for pictures that come again (1.47 MB a tile "
-        "for Scout); they lie in the object stores of the encoders' nodes. 0 keeps none.",
+        description="Bytes of finished embeddings that are kept for pictures that come again (1.47 MB a tile for "
+        "Scout); they lie in the object stores of the encoders' nodes. 0 keeps none.",
+    )
+    embedding_store_actors: int = Field(
+        1,
+        ge=1,
+        description="Processes that keep them for several Routers together, each its part; one Router does that "
+        "itself.",
+    )
+    in_flight_bytes: int = Field(
+        512 * 2**20,
+        ge=2**20,
+        description="Bytes of tiles (0.34 MB each) and embeddings (1.47 MB a tile for Scout) that the requests of each "
+        "Router may hold in the object stores at a time, an answer's embeddings until it ends; 429 above it.",
     )
     embedding_ttl_s: float = Field(600, gt=0, description="Seconds after its encode that an embedding is kept at most.")
     encode_timeout_s: float = Field(60, gt=0, description="Seconds for the encoding of a request's pictures.")

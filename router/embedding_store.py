@@ -10,8 +10,7 @@ import asyncio
 import contextvars
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +39,7 @@ class Embedding:
 
 
 Encode = Callable[[Sequence[CutImage], str], Awaitable[list[Embedding]]]
+OnChange = Callable[[int, int], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,77 +50,73 @@ class _SharedEncode:
     waiters: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Claim:
-    """One request's hold on one image: it can be awaited until it is released."""
-
-    _hash: str
-    _store: EmbeddingStore
-    _found: Embedding | _SharedEncode
-    _released: bool = field(default=False, init=False)
-
-    async def embedding(self) -> Embedding:
-        """Raises what the encode raised."""
-        if isinstance(self._found, Embedding):
-            return self._found
-        # Shielded: this request may leave, others still wait for the same encode.
-        return (await asyncio.shield(self._found.task))[self._hash]
-
-    def release(self) -> None:
-        if not self._released:
-            self._released = True
-            if isinstance(self._found, _SharedEncode):
-                self._store._leave(self._found)
-
-
 class EmbeddingStore:
-    """Belongs to one event loop.
+    """Belongs to one event loop. Whoever waits in one of its calls leaves by cancelling the call.
 
     encode: called with distinct images and the id of the request that came first.
     max_bytes: of finished embeddings that are kept, least recently used ones go first; 0 keeps none.
     ttl_s: seconds after its encode that an embedding is kept at most.
+    on_change: called with the bytes that are kept, and with how many embeddings had to make room, after each encode.
     """
 
-    def __init__(self, encode: Encode, max_bytes: int, ttl_s: float) -> None:
+    def __init__(self, encode: Encode, max_bytes: int, ttl_s: float, on_change: OnChange) -> None:
         self._encode = encode
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
+        self._on_change = on_change
         self._kept: OrderedDict[str, tuple[Embedding, float]] = OrderedDict()
         self._running: dict[str, _SharedEncode] = {}
         self.bytes = 0
 
-    def claim(self, name: str) -> Claim | None:
-        """A claim on the image of that content hash, if it is kept or being encoded."""
-        self._expire()
-        if name in self._kept:
-            self._kept.move_to_end(name)
-            return Claim(name, self, self._kept[name][0])
-        if name in self._running:
-            self._running[name].waiters += 1
-            return Claim(name, self, self._running[name])
-        return None
+    async def find(self, name: str) -> Embedding | None:
+        """The embedding of that content hash, if it is kept or being encoded. Raises what the encode raises."""
+        kept = self._use(name)
+        if kept is None and name in self._running:
+            return (await self._wait([self._running[name]]))[name]
+        return kept
 
-    def start(self, images: Sequence[CutImage], request_id: str) -> list[Claim]:
-        """A claim on each image; those that are neither kept nor being encoded are encoded together."""
-        claims = {cut.image.hash: self.claim(cut.image.hash) for cut in images}
-        missing = {cut.image.hash: cut for cut in images if claims[cut.image.hash] is None}
+    async def encode(self, images: Sequence[CutImage], request_id: str) -> list[Embedding]:
+        """The embeddings of `images`, in order; those that are neither kept nor being encoded are encoded together.
+
+        Raises what an encode raises.
+        """
+        names = [cut.image.hash for cut in images]
+        kept = {name: embedding for name in names if (embedding := self._use(name)) is not None}
+        missing = {cut.image.hash: cut for cut in images if cut.image.hash not in kept.keys() | self._running.keys()}
         if missing:
             shared = _SharedEncode(self._run(list(missing.values()), request_id))
-            for name in missing:
-                self._running[name] = shared
+            self._running |= dict.fromkeys(missing, shared)
             shared.task.add_done_callback(lambda _: self._finish(shared))
-        # Equal images of one request share an encode, each with a claim of its own.
-        return [self._surely(cut.image.hash, claims.pop(cut.image.hash, None)) for cut in images]
+        encoded = await self._wait([self._running[name] for name in names if name not in kept])
+        found = kept | encoded
+        return [found[name] for name in names]
 
-    def drop(self, names: Iterable[str]) -> None:
+    def _use(self, name: str) -> Embedding | None:
+        """What is kept under that name, which is now the most recently used."""
+        self._expire()
+        if name not in self._kept:
+            return None
+        self._kept.move_to_end(name)
+        return self._kept[name][0]
+
+    async def drop(self, names: Iterable[str]) -> None:
         """Forgets embeddings that turned out to be lost."""
         for name in names:
             self._remove(name)
 
-    def _surely(self, name: str, claim: Claim | None) -> Claim:
-        claim = claim or self.claim(name)
-        assert claim is not None, "an image that was just started is being encoded"
-        return claim
+    async def _wait(self, encodes: Iterable[_SharedEncode]) -> dict[str, Embedding]:
+        distinct = {id(shared): shared for shared in encodes}.values()
+        for shared in distinct:
+            shared.waiters += 1
+        try:
+            embeddings: dict[str, Embedding] = {}
+            for shared in distinct:
+                # Shielded: this request may leave, others still wait for the same encode.
+                embeddings |= await asyncio.shield(shared.task)
+            return embeddings
+        finally:
+            for shared in distinct:
+                self._leave(shared)
 
     def _run(self, images: list[CutImage], request_id: str) -> asyncio.Task[dict[str, Embedding]]:
         async def encode() -> dict[str, Embedding]:
@@ -134,8 +130,8 @@ class EmbeddingStore:
         self._forget_running(shared)
         # Asking for the exception also marks it as seen, when every waiter has left.
         if not shared.task.cancelled() and shared.task.exception() is None:
-            for name, embedding in shared.task.result().items():
-                self._keep(name, embedding)
+            evicted = sum(self._keep(name, embedding) for name, embedding in shared.task.result().items())
+            self._on_change(self.bytes, evicted)
 
     def _leave(self, shared: _SharedEncode) -> None:
         shared.waiters -= 1
@@ -147,14 +143,18 @@ class EmbeddingStore:
     def _forget_running(self, shared: _SharedEncode) -> None:
         self._running = {name: other for name, other in self._running.items() if other is not shared}
 
-    def _keep(self, name: str, embedding: Embedding) -> None:
+    def _keep(self, name: str, embedding: Embedding) -> int:
+        """How many others it pushed out."""
         self._remove(name)
         if embedding.bytes > self._max_bytes:
-            return
+            return 0
         self._kept[name] = embedding, asyncio.get_running_loop().time() + self._ttl_s
         self.bytes += embedding.bytes
+        evicted = 0
         while self.bytes > self._max_bytes:
             self._remove(next(iter(self._kept)))
+            evicted += 1
+        return evicted
 
     def _expire(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -162,6 +162,6 @@ class EmbeddingStore:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        found: Any = self._kept.pop(name, None)
-        if found is not None:
-            self.bytes -= found[0].bytes
+        if name in self._kept:
+            embedding, _ = self._kept.pop(name)
+            self.bytes -= embedding.bytes

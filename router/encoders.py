@@ -17,6 +17,7 @@ from encoder_pool.wire import ImageShard
 from router import handoff
 from router.embedding_store import CutImage, Embedding
 from router.errors import ApiError, unavailable
+from router.gather import gather
 
 logger = logging.getLogger("ray.serve")
 
@@ -44,13 +45,11 @@ class Encoders:
         tiles = [cut.image.tiles for cut in images]
         plan = plan_shards(tiles, handoff.replica_count(self._handle), self._min_tiles)
         try:
-            async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
-                calls = [group.create_task(self._encode_shard(images, shard, request_id)) for shard in plan]
-        except* ApiError as failed:
-            raise failed.exceptions[0] from None
-        except* TimeoutError:
+            async with asyncio.timeout(self._timeout_s):
+                encoded = await gather(self._encode_shard(images, shard, request_id) for shard in plan)
+        except TimeoutError:
             raise unavailable("the encoders did not answer in time", "encoder_timeout") from None
-        return _gather(images, plan, [call.result() for call in calls])
+        return _join(images, plan, encoded)
 
     async def _encode_shard(self, images: Sequence[CutImage], shard: list[Piece], request_id: str) -> handoff.Encoded:
         tiles = np.concatenate([images[piece.image].pixels[piece.start : piece.stop] for piece in shard])
@@ -77,7 +76,7 @@ class Encoders:
         raise unavailable("the encoders failed; try again", "encoder_unavailable")
 
 
-def _gather(images: Sequence[CutImage], plan: list[list[Piece]], shards: list[handoff.Encoded]) -> list[Embedding]:
+def _join(images: Sequence[CutImage], plan: list[list[Piece]], shards: list[handoff.Encoded]) -> list[Embedding]:
     """The pieces of all shards, back to their images."""
     first = shards[0].meta
     if any((shard.meta.fingerprint, shard.meta.dtype) != (first.fingerprint, first.dtype) for shard in shards):

@@ -33,12 +33,16 @@ class ApiError(Exception):
         code: str | None = None,
         retry_after_s: int | None = None,
     ) -> None:
-        super().__init__(message)
+        # What an exception is made again from when it comes from another process, beside its attributes.
+        super().__init__(status, message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> str:
         """The JSON text of the answer."""

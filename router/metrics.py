@@ -7,6 +7,7 @@
   the answer.
 - `tessera_router_store_lookups` (`result`): pictures that were kept or being encoded already (*hit*), and others.
 - `tessera_router_store_bytes`: bytes of embeddings that are kept.
+- `tessera_router_store_evictions`: embeddings that made room for others.
 - `tessera_router_retries` (`cause`): decodes begun anew, *decoder_died* or *embedding_lost*.
 """
 
@@ -36,7 +37,6 @@ class RouterMetrics:
         self._lookups = metrics.Counter(
             "tessera_router_store_lookups", "Pictures looked up in the embedding store.", tag_keys=("result",)
         )
-        self._store_bytes = metrics.Gauge("tessera_router_store_bytes", "Bytes of embeddings that are kept.")
         self._retries = metrics.Counter("tessera_router_retries", "Decodes begun anew, by cause.", tag_keys=("cause",))
 
     def answered(self, status: int, code: str) -> None:
@@ -52,8 +52,18 @@ class RouterMetrics:
     def looked_up(self, hit: bool) -> None:
         self._lookups.inc(1, {"result": "hit" if hit else "miss"})
 
-    def store_holds(self, nbytes: int) -> None:
-        self._store_bytes.set(nbytes)
-
     def retried(self, cause: Literal["decoder_died", "embedding_lost"]) -> None:
         self._retries.inc(1, {"cause": cause})
+
+
+class StoreMetrics:
+    """Of an embedding store, wherever it lives."""
+
+    def __init__(self) -> None:
+        self._bytes = metrics.Gauge("tessera_router_store_bytes", "Bytes of embeddings that are kept.")
+        self._evictions = metrics.Counter("tessera_router_store_evictions", "Embeddings that made room for others.")
+
+    def changed(self, nbytes: int, evicted: int) -> None:
+        self._bytes.set(nbytes)
+        if evicted:
+            self._evictions.inc(evicted)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -19,17 +19,19 @@ from llm_pool.reply import Reply
 from router import handoff
 from router.config import AppConfig
 from router.content_hash import content_hash
-from router.embedding_store import Claim, CutImage, Embedding, EmbeddingStore
+from router.embedding_store import CutImage, Embedding
 from router.encoders import Encoders
 from router.errors import ApiError, bad_request, unavailable
+from router.gather import gather
 from router.image_decode import decode as decode_image
 from router.image_source import ImageSource
+from router.memory_budget import MemoryBudget
 from router.metrics import RouterMetrics
 from router.request_images import ImagePart, split_images
+from router.shared_store import embedding_store
 from router.tiling import Tiler, Tiles
 
 logger = logging.getLogger("ray.serve")
-T = TypeVar("T")
 
 DECODE_ATTEMPTS = 2
 BROKEN_STREAM = ApiError(500, "the decoder failed while it was answering", code="decoder_failed")
@@ -67,11 +69,12 @@ class Pipeline:
         encoders = Encoders(
             self._encoder, min_tiles=config.encoder.min_shard_tiles, timeout_s=self._settings.encode_timeout_s
         )
-        self._store = EmbeddingStore(
-            encoders.encode, self._settings.embedding_store_bytes, self._settings.embedding_ttl_s
-        )
-        # Of the encoders' weights; part of every content hash. Known from the first encode, the warm-up's.
+        self._store = embedding_store(self._settings, encoders.encode)
+        self._budget = MemoryBudget(self._settings.in_flight_bytes)
+        # Of the encoders' weights, part of every content hash, and of one tile's embedding. Known from the first
+        # encode, the warm-up's.
         self._fingerprint = ""
+        self._tile_bytes = 0
 
     def missing(self) -> list[str]:
         """The pools without a living replica."""
@@ -87,8 +90,15 @@ class Pipeline:
         body, parts = split_images(body, self._settings.max_images)
         max_tiles = self._max_tiles(body)
         body.pop("mm_processor_kwargs", None)
+        with ExitStack() as held:
+            return await self._answer(body, parts, max_tiles, request_id, held)
+
+    async def _answer(
+        self, body: dict[str, Any], parts: list[ImagePart], max_tiles: int, request_id: str, held: ExitStack
+    ) -> Answer:
+        """held: keeps the embeddings' room until a decode that has begun holds it itself."""
         for attempt in range(1, DECODE_ATTEMPTS + 1):
-            embeddings = await self._embed(parts, max_tiles, request_id)
+            embeddings = await self._embed(parts, max_tiles, request_id, held)
             try:
                 answer = await self._decode(body, embeddings, request_id)
                 if not answer.head.retryable or attempt == DECODE_ATTEMPTS:
@@ -100,7 +110,7 @@ class Pipeline:
                 self._metrics.retried("decoder_died")
             except ObjectLostError:
                 logger.warning("request %s: an embedding was lost before decode attempt %d", request_id, attempt)
-                self._store.drop(embedding.image.hash for embedding in embeddings)
+                await self._store.drop(embedding.image.hash for embedding in embeddings)
                 self._metrics.retried("embedding_lost")
         raise unavailable("the decoders failed to answer; try again", "decoder_unavailable")
 
@@ -120,23 +130,27 @@ class Pipeline:
             )
         return max_tiles
 
-    async def _embed(self, parts: list[ImagePart], max_tiles: int, request_id: str) -> list[Embedding]:
+    async def _embed(self, parts: list[ImagePart], max_tiles: int, request_id: str, held: ExitStack) -> list[Embedding]:
         """The embeddings of a request's images, in order; leaving early gives up only what nobody else waits for."""
         if not parts:
             return []
-        with self._metrics.stage("embed"), ExitStack() as stack:
-            found = await _all(self._find(part, max_tiles, stack) for part in parts)
-            claims = iter(self._store.start([cut for cut in found if isinstance(cut, CutImage)], request_id))
-            held = [next(claims) if isinstance(one, CutImage) else one for one in found]
-            for claim in held:
-                stack.callback(claim.release)
-            embeddings = [await claim.embedding() for claim in held]
-        self._fingerprint = embeddings[0].fingerprint
-        self._metrics.store_holds(self._store.bytes)
+        with self._metrics.stage("embed"):
+            found = await gather(self._find(part, max_tiles) for part in parts)
+            held.enter_context(self._budget.hold({one.image.hash: self._bytes_of(one) for one in found}))
+            cut = [one for one in found if isinstance(one, CutImage)]
+            with self._budget.hold({f"{one.image.hash}/tiles": one.pixels.nbytes for one in cut}):
+                encoded = iter(await self._store.encode(cut, request_id) if cut else [])
+            embeddings = [next(encoded) if isinstance(one, CutImage) else one for one in found]
+        first = embeddings[0]
+        self._fingerprint = first.fingerprint
+        self._tile_bytes = first.bytes // first.image.tiles
         return embeddings
 
-    async def _find(self, part: ImagePart, max_tiles: int, stack: ExitStack) -> Claim | CutImage:
-        """A claim on the image's embedding if the store knows it, else the image, cut."""
+    def _bytes_of(self, image: Embedding | CutImage) -> int:
+        return image.bytes if isinstance(image, Embedding) else image.image.tiles * self._tile_bytes
+
+    async def _find(self, part: ImagePart, max_tiles: int) -> Embedding | CutImage:
+        """The image's embedding if the store knows it, else the image, cut."""
         with self._metrics.stage("fetch"):
             data = await self._source.read(part.url, part.path)
         limit = 1 if part.one_tile else max_tiles
@@ -147,11 +161,10 @@ class Pipeline:
             quantization=self._quantization,
             max_tiles=limit,
         )
-        claim = self._store.claim(name)
-        self._metrics.looked_up(claim is not None)
-        if claim is not None:
-            stack.callback(claim.release)
-            return claim
+        found = await self._store.find(name)
+        self._metrics.looked_up(found is not None)
+        if found is not None:
+            return found
         loop = asyncio.get_running_loop()
         with self._metrics.stage("cut"):
             tiles = await loop.run_in_executor(self._threads, self._cut, data, part.path, limit)
@@ -161,12 +174,7 @@ class Pipeline:
         return self._tiler.tile(decode_image(data, path, self._settings.max_image_pixels), max_tiles)
 
     async def _decode(self, body: dict[str, Any], embeddings: list[Embedding], request_id: str) -> Answer:
-        hand_off = None
-        if embeddings:
-            images = tuple(embedding.image for embedding in embeddings)
-            hand_off = HandOff(embeddings[0].dtype, embeddings[0].fingerprint, images)
-        refs = [ref for embedding in embeddings for ref in embedding.refs]
-        items = handoff.decode(self._llm, body, hand_off, request_id, refs)
+        items = self._decoded(body, embeddings, request_id)
         try:
             with self._metrics.stage("first_chunk"):
                 async with asyncio.timeout(self._settings.first_chunk_timeout_s):
@@ -182,15 +190,19 @@ class Pipeline:
             raise
         return Answer(head, _rest(items, request_id))
 
-
-async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, in order; the first ApiError cancels the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in coroutines]
-    except* ApiError as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
+    async def _decoded(
+        self, body: dict[str, Any], embeddings: list[Embedding], request_id: str
+    ) -> AsyncGenerator[Any, None]:
+        """The items of handoff.decode. Ray keeps a call's arguments until its end, so their room is held until then."""
+        hand_off = None
+        if embeddings:
+            images = tuple(embedding.image for embedding in embeddings)
+            hand_off = HandOff(embeddings[0].dtype, embeddings[0].fingerprint, images)
+        refs = [ref for embedding in embeddings for ref in embedding.refs]
+        with self._budget.hold({embedding.image.hash: embedding.bytes for embedding in embeddings}):
+            async with aclosing(handoff.decode(self._llm, body, hand_off, request_id, refs)) as items:
+                async for item in items:
+                    yield item
 
 
 async def _rest(items: AsyncGenerator[Any, None], request_id: str) -> AsyncIterator[str]:

@@ -194,7 +194,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Embeddings kept",
-            "Each Router's share of router.embedding_store_bytes in use.",
+            "What is in use of router.embedding_store_bytes.",
             "bytes",
             ((total("ray_tessera_router_store_bytes", by="replica"), "{{replica}}"),),
         ),

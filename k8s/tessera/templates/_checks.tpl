@@ -60,11 +60,12 @@ is to be changed.
 {{- end -}}
 {{- end -}}
 {{- $router := .Values.tessera.router -}}
-{{- $kept := mul ($router.replicas | default 1 | int) (int64 ($router.embedding_store_bytes | default 0)) -}}
+{{- $inFlight := mul ($router.replicas | default 1 | int) (int64 $router.in_flight_bytes) -}}
+{{- $held := add (int64 $router.embedding_store_bytes) $inFlight -}}
 {{- $encoders := .Values.groups.encoder -}}
 {{- $room := mul (int $encoders.pods) (int $encoders.objectStoreGiB) 1073741824 -}}
-{{- if ge $kept $room -}}
-{{- fail (printf "tessera.router.embedding_store_bytes: all Routers may keep %d bytes, but the object stores of groups.encoder hold %d" $kept $room) -}}
+{{- if ge $held $room -}}
+{{- fail (printf "tessera.router.embedding_store_bytes and in_flight_bytes of all Routers: %d bytes, but the object stores of groups.encoder hold %d" $held $room) -}}
 {{- end -}}
 {{- end }}
 

@@ -10,8 +10,8 @@ import time
 import httpx
 import psutil
 import pytest
-import ray
 
+from tests.cluster import kill_actors
 from tests.pictures import part, picture, user
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,10 +27,7 @@ def recovered(tessera):
 
 def kill(deployment: str) -> None:
     """Ends every replica of a deployment at once."""
-    prefix = f"SERVE_REPLICA::tessera#{deployment}#"
-    for actor in ray.util.list_named_actors(all_namespaces=True):
-        if actor["name"].startswith(prefix):
-            ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+    assert kill_actors(f"SERVE_REPLICA::tessera#{deployment}#")
 
 
 def body(tessera, *content, **more) -> dict:

@@ -16,6 +16,7 @@ from encoder_pool.wire import ImageShard
 from router import handoff
 from router.embedding_store import CutImage
 from router.encoders import Encoders
+from tests.cluster import actors
 
 REPLICAS = 4
 
@@ -84,9 +85,6 @@ async def test_an_encoder_killed_under_load_is_not_seen(handle):
     expected = [(await encode(handle, [image], min_tiles=1))[0] for image in images]
     tasks = [asyncio.create_task(encode(handle, [image], min_tiles=1)) for image in images]
     await asyncio.sleep(0.05)
-    actor = next(
-        a for a in ray.util.list_named_actors(all_namespaces=True) if a["name"].startswith("SERVE_REPLICA::four#")
-    )
-    ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+    ray.kill(actors("SERVE_REPLICA::four#")[0])
     for [got], want in zip(await asyncio.gather(*tasks), expected, strict=True):
         assert np.linalg.norm(got - want) / np.linalg.norm(want) < 1e-5

@@ -15,6 +15,7 @@ import ray
 from ray import serve
 
 from encoder_pool.wire import HandOff, ImageShard
+from tests.cluster import bytes_used
 from tests.conftest import ROOMS
 
 # 3 tiles of the demo model are 3 * 144 * width * 2 bytes: over the 100 KB below which Ray sends objects inline.
@@ -56,15 +57,6 @@ def node_roles() -> dict[str, str]:
         for room, resource in ROOMS.items()
         if node["Alive"] and resource in node["Resources"]
     }
-
-
-def bytes_used() -> int:
-    """Bytes in the object stores of all nodes."""
-    from ray._private.internal_api import node_stats
-
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    stats = [node_stats(n["NodeManagerAddress"], n["NodeManagerPort"], include_memory_info=False) for n in alive]
-    return sum(one.store_stats.object_store_bytes_used for one in stats)
 
 
 @pytest.fixture(scope="module")

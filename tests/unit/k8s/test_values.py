@@ -103,6 +103,7 @@ WRONG = [
     ({"groups__decoder__memoryGiB": "128Gi"}, "/groups/decoder/memoryGiB"),
     ({"groups__decoder__objectStoreGiB": 127}, "groups.decoder.memoryGiB"),
     ({"tessera__router__embedding_store_bytes": 8 * 2**30}, "tessera.router.embedding_store_bytes"),
+    ({"tessera__router__in_flight_bytes": 2 * 2**30}, "tessera.router.embedding_store_bytes and in_flight_bytes"),
     ({"groups__head__pods": 2}, "pods"),
     ({"env": {"RAY_USAGE_STATS_ENABLED": 0}}, "/env/RAY_USAGE_STATS_ENABLED"),
     ({"upgrade__strategy": "Rolling"}, "/upgrade/strategy"),

@@ -36,8 +36,12 @@ def encoder():
     return Encoder()
 
 
-def store(encoder, kept=10, ttl_s=60.0):
-    return EmbeddingStore(encoder, kept * SIZE, ttl_s)
+def nothing(*_) -> None:
+    """Nobody wants to know of changes."""
+
+
+def store(encoder, kept=10, ttl_s=60.0, on_change=nothing):
+    return EmbeddingStore(encoder, kept * SIZE, ttl_s, on_change)
 
 
 def cut(name):
@@ -45,12 +49,7 @@ def cut(name):
 
 
 async def fetch(held, *names):
-    claims = held.start([cut(name) for name in names], "id")
-    try:
-        return [(await claim.embedding()).image.hash for claim in claims]
-    finally:
-        for claim in claims:
-            claim.release()
+    return [embedding.image.hash for embedding in await held.encode([cut(name) for name in names], "id")]
 
 
 async def test_what_is_kept_is_not_encoded_again(encoder):
@@ -93,10 +92,37 @@ async def test_the_last_to_leave_ends_the_encode(encoder):
     await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(0.01)
     assert encoder.ended == ["CancelledError"]
-    assert held.claim("a") is None
+    assert await held.find("a") is None
     encoder.go.set()
     assert await fetch(held, "a") == ["a"]
     assert len(encoder.asked) == 2
+
+
+async def test_who_looks_for_an_image_that_is_being_encoded_waits_for_it(encoder):
+    held = store(encoder)
+    leader = asyncio.create_task(fetch(held, "a"))
+    await asyncio.sleep(0.01)
+    finder = asyncio.create_task(held.find("a"))
+    await asyncio.sleep(0.01)
+    leader.cancel()
+    await asyncio.gather(leader, return_exceptions=True)
+    encoder.go.set()
+    assert (await finder).image.hash == "a"
+    assert encoder.ended == ["done"]
+
+
+async def test_who_waits_for_two_encodes_keeps_both_alive(encoder):
+    held = store(encoder)
+    leaders = [asyncio.create_task(fetch(held, name)) for name in "ab"]
+    await asyncio.sleep(0.01)
+    both = asyncio.create_task(fetch(held, "a", "b", "c"))
+    await asyncio.sleep(0.01)
+    for leader in leaders:
+        leader.cancel()
+    await asyncio.gather(*leaders, return_exceptions=True)
+    encoder.go.set()
+    assert await both == ["a", "b", "c"]
+    assert encoder.asked == [["a"], ["b"], ["c"]]
 
 
 async def test_the_encode_lives_outside_its_requests_context(encoder):
@@ -110,7 +136,7 @@ async def test_the_encode_lives_outside_its_requests_context(encoder):
         return [Embedding(c.image, "bfloat16", "f", (), 0) for c in images]
 
     seen.set("mine")
-    await fetch(EmbeddingStore(encode, 0, 1), "a")
+    await fetch(EmbeddingStore(encode, 0, 1, nothing), "a")
     assert inside == ["none"]
 
 
@@ -134,34 +160,32 @@ async def test_the_least_recently_used_goes_first(encoder):
     assert encoder.asked == [["a"], ["b"], ["c"], ["b"]]
 
 
-async def test_an_evicted_embedding_stays_with_who_holds_it(encoder):
-    held = store(encoder, kept=1)
+async def test_changes_are_told_with_their_evictions(encoder):
+    told = []
+    held = store(encoder, kept=2, on_change=lambda *change: told.append(change))
     encoder.go.set()
-    [claim] = held.start([cut("a")], "id")
-    embedding = await claim.embedding()
-    claim.release()
-    assert held.claim("a") is not None
-    await fetch(held, "b")
-    assert held.claim("a") is None
-    assert embedding.refs == ("ref",)
+    await fetch(held, "a", "b")
+    await fetch(held, "c", "d")
+    await fetch(held, "d")
+    assert told == [(2 * SIZE, 0), (2 * SIZE, 2)]
 
 
 async def test_nothing_is_kept_for_ever_nor_at_all_with_no_room(encoder):
     encoder.go.set()
     brief, none = store(encoder, ttl_s=0.05), store(encoder, kept=0)
     await fetch(brief, "a")
-    assert brief.claim("a") is not None
+    assert await brief.find("a") is not None
     await asyncio.sleep(0.06)
-    assert brief.claim("a") is None
+    assert await brief.find("a") is None
     assert brief.bytes == 0
     await fetch(none, "a")
-    assert none.claim("a") is None
+    assert await none.find("a") is None
 
 
 async def test_a_lost_embedding_is_dropped(encoder):
     held = store(encoder)
     encoder.go.set()
     await fetch(held, "a", "b")
-    held.drop(["a", "absent"])
+    await held.drop(["a", "absent"])
     assert await fetch(held, "a", "b") == ["a", "b"]
     assert encoder.asked == [["a", "b"], ["a"]]

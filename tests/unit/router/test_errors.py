@@ -1,4 +1,5 @@
 import json
+import pickle
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -18,6 +19,12 @@ def test_without_a_code_the_status_stands_in():
 def test_a_refusal_for_now_says_when_to_come_back():
     assert unavailable("later", "starting", retry_after_s=7).headers() == {"Retry-After": "7"}
     assert bad_request("never", None).headers() == {}
+
+
+def test_an_error_survives_the_way_between_processes():
+    sent = ApiError(429, "full", param="messages", code="memory_full", retry_after_s=2)
+    came = pickle.loads(pickle.dumps(sent))
+    assert (came.body(), came.status, came.headers(), str(came)) == (sent.body(), 429, {"Retry-After": "2"}, "full")
 
 
 @pytest.mark.parametrize(

@@ -45,35 +45,6 @@ async def test_tiles_count_and_not_requests(router):
     assert await first_choice(router, call("next", 1)) == replica
 
 
-async def test_where_it_went_counts_and_not_where_it_was_to_go(router):
-    request = call("x", 17)
-    replica = await first_choice(router, request)
-    other = next(name for name in "abcd" if name != replica)
-    router.on_request_routed(request, other, None)
-    chosen = [await first_choice(router, call(str(i), 1)) for i in range(3)]
-    assert other not in chosen
-    assert replica in chosen
-
-
-async def test_a_call_that_was_given_up_counts_no_more(router):
-    request = call("x", 17)
-    replica = await first_choice(router, request)
-    request.future.cancel()
-    assert replica in [await first_choice(router, call(str(i), 1)) for i in range(4)]
-    assert "x" not in router._sent
-
-
-async def test_serve_waits_before_it_asks_again(router):
-    request = call("x", 1)
-    await first_choice(router, request)
-    assert request.routing_context.should_backoff
-
-
-async def test_choosing_once_more_does_not_count_twice(router):
-    request = call("x", 3)
-    assert await first_choice(router, request) == await first_choice(router, request)
-
-
 async def test_calls_without_arguments_are_routed_too(router):
     request = call("x", 1)
     request.args = []
