@@ -1,4 +1,4 @@
-"""The Serve deployment that answers chat requests from embeddings."""
+"""The Serve deployment that answers OpenAI requests from embeddings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from llm_pool.coalesce import coalesce
 from llm_pool.embeddings import rebuild
 from llm_pool.engine import Engine
 from llm_pool.errors import EncoderMismatchError, RefusedError
-from llm_pool.image_parts import fill_image_parts
+from llm_pool.image_parts import vllm_parts
 from llm_pool.media_connector import TICKETS
 from llm_pool.placement import place
-from llm_pool.reply import Reply
+from llm_pool.reply import Endpoint, Reply
 from llm_pool.settings import LLMSettings
 
 logger = logging.getLogger("ray.serve")
@@ -33,21 +33,24 @@ class LLMPool:
         self._mismatch_logged = False
         self._engine = await Engine.start(model, llm)
 
-    async def chat(
-        self, body: dict[str, Any], hand_off: HandOff | None, request_id: str, *arrays: np.ndarray
+    async def answer(
+        self,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        hand_off: HandOff | None,
+        request_id: str,
+        *arrays: np.ndarray,
     ) -> AsyncGenerator[Reply | str, None]:
-        """Answers a chat request: first a Reply, then for a stream its other chunks.
+        """Answers a request of `endpoint`: first a Reply, then for a stream its other chunks.
 
-        body: as vLLM takes it, except that an image part is {"type": "image_embeds", "image_embeds": i} for image i of
-        `hand_off`, whose arrays follow (see HandOff); None for a text-only request. A stream's first chunk waits for
-        the first token: what fails before is a Reply with its status, what fails after is an error event that ends
-        the stream without [DONE].
+        body: as vLLM takes it, except that a placeholder (see image_parts.py) stands where image i of `hand_off` was,
+        whose arrays follow (see HandOff); None for a text-only request. A stream's first chunk waits for the first
+        token: what fails before is a Reply with its status, what fails after is an error event that ends the stream.
         """
         try:
             images = await asyncio.to_thread(rebuild, hand_off, arrays, self._engine.spec) if hand_off else []
             with TICKETS.issue([image.values for image in images]) as tickets:
-                fill_image_parts(body.get("messages"), images, tickets)
-                answer = await self._engine.chat(body, request_id)
+                answer = await self._engine.answer(endpoint, body, request_id, vllm_parts(images, tickets))
         except RefusedError as error:
             self._log(error, request_id)
             yield Reply(error.status, False, error.body())

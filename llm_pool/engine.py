@@ -1,24 +1,22 @@
-"""A vLLM engine with its OpenAI chat service: the only file that touches vLLM's engine and serving internals.
+"""A vLLM engine with its OpenAI services: the only file that touches vLLM's engine and serving internals.
 
-vLLM builds the service from the same pieces for `vllm serve`, so templates, tools, structured outputs, logprobs and
+vLLM builds the services from the same pieces for `vllm serve`, so templates, tools, structured outputs, logprobs and
 streaming behave as they do there; only the HTTP server is left out.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from argparse import Namespace
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel
 from starlette.datastructures import State
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest, ChatCompletionResponse
-from vllm.entrypoints.serve import create_error_response
-from vllm.entrypoints.serve.engine.protocol import ErrorInfo, ErrorResponse
-from vllm.exceptions import GenerationError, VLLMValidationError
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -28,22 +26,18 @@ from encoder_pool.fingerprint import fingerprint
 from encoder_pool.settings import ModelSettings
 from llm_pool.embeddings import EmbeddingSpec
 from llm_pool.engine_args import check_frontend_kwargs, engine_args
-from llm_pool.errors import error_body
+from llm_pool.errors import RefusedError, error_event
+from llm_pool.image_parts import fill
 from llm_pool.media_connector import CONNECTOR_NAME
 from llm_pool.placement import place
-from llm_pool.reply import Reply
+from llm_pool.protocol import request_model
+from llm_pool.refusals import refusal, reply_of
+from llm_pool.reply import Endpoint, Reply
 from llm_pool.settings import LLMSettings
-
-logger = logging.getLogger("ray.serve")
+from llm_pool.streams import texts, until_first_token
 
 # vLLM's own 5 seconds end, on a busy machine, in a kill that leaves shared memory behind.
 SHUTDOWN_S = 20.0
-ERROR_EVENT = 'data: {"error":'
-# vLLM's names of what is too long; a client knows neither.
-_TOO_LONG = ("input_tokens", "input_text")
-# Fields of a request whose value becomes a grammar.
-_STRUCTURES = ("response_format", "structured_outputs", "tool_choice")
-_NO_STRUCTURE = (None, {"type": "text"}, "auto", "none")
 
 
 class Engine:
@@ -52,7 +46,14 @@ class Engine:
     def __init__(self, client: AsyncLLM, state: State, spec: EmbeddingSpec) -> None:
         self.spec = spec
         self._client = client
-        self._chat = state.openai_serving_chat
+        tokenization = state.serving_tokenization
+        self._services: dict[Endpoint, Callable[[Any], Awaitable[Any]]] = {
+            "chat": state.openai_serving_chat.create_chat_completion,
+            "completions": state.openai_serving_completion.create_completion,
+            "responses": state.openai_serving_responses.create_responses,
+            "tokenize": partial(tokenization.create_tokenize, raw_request=None),
+            "detokenize": partial(tokenization.create_detokenize, raw_request=None),
+        }
         self._models = state.openai_serving_models
 
     @classmethod
@@ -64,6 +65,8 @@ class Engine:
         placement = place(llm)
         # vLLM reads these from the environment alone.
         os.environ["VLLM_MEDIA_CONNECTOR"] = CONNECTOR_NAME
+        # Its store is without a limit, and would hold tickets that are used up.
+        os.environ["VLLM_ENABLE_RESPONSES_API_STORE"] = "0"
         if llm.gpus_per_node == 0:
             use_threads(llm.cpu_threads or len(os.sched_getaffinity(0)))
         frontend = check_frontend_kwargs(llm.frontend_kwargs)
@@ -95,32 +98,41 @@ class Engine:
             client.shutdown()
             raise
 
-    async def chat(self, body: dict[str, Any], request_id: str) -> Reply | AsyncGenerator[str, None]:
-        """Answers a chat request (vLLM's ChatCompletionRequest) whose image parts are filled.
+    async def answer(
+        self, endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: Sequence[dict[str, Any]] = ()
+    ) -> Reply | AsyncGenerator[str, None]:
+        """Answers a request of `endpoint`, in whose body placeholders stand for the image parts (see image_parts.py).
 
         A Reply for a whole answer, and for everything that goes wrong before the first token. Else the events of a
         stream, from the first token on; one that fails ends with an error event instead of [DONE]. Cancelling the
-        task that waits, or closing the generator, ends the request in the engine.
+        task that waits, or closing the generator, ends the request in the engine. Raises EmbeddingError.
         """
         try:
-            request = ChatCompletionRequest.model_validate(body | {"request_id": request_id})
-            answer = await self._chat.create_chat_completion(request)
-        except GenerationError as error:
-            return _structure_refusal(body) or _refusal(error, request_id)
+            answer = await self._services[endpoint](_request(endpoint, body, request_id, parts))
+            if isinstance(answer, ErrorResponse):
+                return reply_of(answer.error, endpoint)
+            if isinstance(answer, BaseModel):
+                return Reply(200, False, answer.model_dump_json(by_alias=True))
+            events = texts(answer)
+            first = await until_first_token(events)
+        except RefusedError:
+            raise
         except Exception as error:
-            return _refusal(error, request_id)
-        if isinstance(answer, ErrorResponse):
-            return _error_reply(answer.error)
-        if isinstance(answer, ChatCompletionResponse):
-            return Reply(200, False, answer.model_dump_json())
-        first = await anext(answer)
-        error_reply = _error_in(first)
-        if error_reply is None:
-            return _events(first, answer)
-        # In a stream vLLM reports its own death like any other error.
-        if self._client.errored:
-            return _refusal(EngineDeadError(), request_id)
-        return (_structure_refusal(body) if error_reply.status == 500 else None) or error_reply
+            # In a stream vLLM reports its own death like any other error.
+            cause = EngineDeadError() if self._client.errored else error
+            return refusal(cause, endpoint, body, request_id)
+        return self._going_on(first, events, endpoint, body, request_id)
+
+    async def _going_on(
+        self, first: str, rest: AsyncGenerator[str, None], endpoint: Endpoint, body: dict[str, Any], request_id: str
+    ) -> AsyncGenerator[str, None]:
+        async with aclosing(rest):
+            try:
+                yield first
+                async for text in rest:
+                    yield text
+            except Exception as error:
+                yield error_event(refusal(error, endpoint, body, request_id).body, endpoint)
 
     async def models(self) -> dict[str, Any]:
         """The answer of GET /v1/models: one entry for each served name."""
@@ -149,63 +161,13 @@ def use_threads(count: int) -> None:
         os.environ["OMP_NUM_THREADS"] = str(count)
 
 
-async def _events(first: str, rest: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    try:
-        yield first
-        async for event in rest:
-            error = _error_in(event)
-            if error is not None:
-                # vLLM goes on to [DONE], which would make a failure look like an answer.
-                yield f"data: {error.body}\n\n"
-                return
-            yield event
-    finally:
-        await rest.aclose()
-
-
-def _error_in(event: str) -> Reply | None:
-    """The error that an event of vLLM's stream reports."""
-    if not event.startswith(ERROR_EVENT):
-        return None
-    return _error_reply(ErrorResponse.model_validate_json(event.removeprefix("data:")).error)
-
-
-def _refusal(error: Exception, request_id: str) -> Reply:
-    """What vLLM raised before it began to answer; it maps most exceptions to a status itself."""
-    if isinstance(error, EngineDeadError):
-        dead = error_body(503, "the engine is gone", "ServiceUnavailableError", code="engine_dead")
-        return Reply(503, False, dead, retryable=True)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        # vLLM's wrapping validators stand in the path too, under names that are none of the request's.
-        param = next((step for step in first["loc"] if str(step).isidentifier()), None)
-        return _error_reply(ErrorInfo(message=first["msg"], type="BadRequestError", param=param, code=400))
-    info = create_error_response(error).error
-    if isinstance(error, VLLMValidationError):
-        # str(error) repeats the value that was refused.
-        info.message = str(error.args[0])
-    if info.code == 500:
-        logger.error("request %s failed in vLLM", request_id, exc_info=error)
-        info.message = "the engine failed on this request"
-    return _error_reply(info)
-
-
-def _structure_refusal(body: dict[str, Any]) -> Reply | None:
-    """400 for a request that failed by itself in a living engine while it asked for a structure.
-
-    vLLM compiles schemas and grammars in the engine and tells of a failure only that there was one, as 500.
-    """
-    for field in _STRUCTURES:
-        if body.get(field) not in _NO_STRUCTURE:
-            message = f"{field}: the engine cannot follow this structure"
-            return _error_reply(ErrorInfo(message=message, type="BadRequestError", param=field, code=400))
-    return None
-
-
-def _error_reply(info: ErrorInfo) -> Reply:
-    param, code = info.param, None
-    if param in _TOO_LONG:
-        param, code = "messages", "context_length_exceeded"
-    elif param == "model" and info.code == 404:
-        code = "model_not_found"
-    return Reply(info.code, False, error_body(info.code, info.message, info.type, param=param, code=code))
+def _request(endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: Sequence[dict[str, Any]]) -> Any:
+    """vLLM's request with its image parts filled. Raises EmbeddingError, and what vLLM's models raise."""
+    model = request_model(endpoint, body)
+    if endpoint == "responses":
+        request: Any = model.model_validate(body | {"request_id": f"resp_{request_id}"})
+        # Embeddings are refused before the validation, and taken after it.
+        fill(request.input, parts)
+        return request
+    fill(body.get("messages"), parts)
+    return model.model_validate(body | {"request_id": request_id})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from llm_pool.reply import Endpoint
+
 
 class RefusedError(Exception):
     """Ends a request before the engine sees it; `message` is written for the client and holds none of its data."""
@@ -40,3 +42,13 @@ class EncoderMismatchError(RefusedError):
 def error_body(status: int, message: str, kind: str, *, param: str | None = None, code: str | None = None) -> str:
     """JSON text {"error": {"message", "type", "param", "code"}}; `code` is the status where there is no word for it."""
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code or status}})
+
+
+def error_event(body: str, endpoint: Endpoint) -> str:
+    """The server-sent event that ends a stream with an error; body: as error_body gives it.
+
+    The events of /v1/responses carry a type, and an error's fields beside it.
+    """
+    if endpoint != "responses":
+        return f"data: {body}\n\n"
+    return f"event: error\ndata: {json.dumps(json.loads(body)['error'] | {'type': 'error'})}\n\n"

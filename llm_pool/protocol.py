@@ -5,10 +5,34 @@ The one place that knows where vLLM keeps them. Importing it imports vLLM, which
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import BaseModel
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.entrypoints.serve.tokenize.protocol import (
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+)
 from vllm.exceptions import VLLMValidationError
+from vllm.version import __version__ as vllm_version
 
-__all__ = ["CHAT_FIELDS", "ChatCompletionRequest", "VLLMValidationError"]
+from llm_pool.reply import Endpoint
 
-# Keys that a chat request may have; vLLM ignores others.
-CHAT_FIELDS: frozenset[str] = frozenset(ChatCompletionRequest.model_fields)
+__all__ = ["VLLMValidationError", "request_model", "vllm_version"]
+
+_MODELS: dict[Endpoint, type[BaseModel]] = {
+    "chat": ChatCompletionRequest,
+    "completions": CompletionRequest,
+    "responses": ResponsesRequest,
+    "detokenize": DetokenizeRequest,
+}
+
+
+def request_model(endpoint: Endpoint, body: dict[str, Any]) -> type[BaseModel]:
+    """vLLM's model of a request; what it takes at /tokenize is a prompt or a chat."""
+    if endpoint == "tokenize":
+        return TokenizeChatRequest if "messages" in body else TokenizeCompletionRequest
+    return _MODELS[endpoint]

@@ -1,8 +1,12 @@
-"""What a decoder answers through its Serve handle; plain dataclasses, no vLLM import."""
+"""What a decoder is asked and what it answers through its Serve handle; plain dataclasses, no vLLM import."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+# What a decoder answers: the endpoint of that name, `chat` for /v1/chat/completions.
+Endpoint = Literal["chat", "completions", "responses", "tokenize", "detokenize"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -76,17 +78,34 @@ def path_of(location: tuple[str | int, ...]) -> str:
     return path
 
 
-def from_validation(error: ValidationError) -> ApiError:
-    """The first thing that pydantic refused, named by its path, without the value that the client sent."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # A union reports one line for each member, with the member's name in the path: cut there.
-    location: list[str | int] = []
-    for step in first["loc"]:
-        if isinstance(step, str) and not step.replace("_", "").isalnum():
-            break
-        if isinstance(step, str) and step[:1].isupper():
-            break
-        location.append(step)
-    message = first["msg"].removeprefix("Value error, ")
-    param = path_of(tuple(location)) or None
+def from_validation(error: ValidationError, body: Any) -> ApiError:
+    """What pydantic refused in `body`, named by its path, without the value that the client sent.
+
+    Of the members of a union, each of which says what it would have taken, the one that came furthest is quoted.
+    """
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    found = [(_location(one["loc"], body, missing=one["type"] == "missing"), one) for one in errors]
+    # A member without the object's keys, or with another `type` or `role`, is not the one that was meant.
+    location, quoted = max(
+        (one for one in found if one[0][:1] == found[0][0][:1]),
+        key=lambda one: (len(one[0]), one[1]["type"] not in ("missing", "literal_error")),
+    )
+    message = _INSTANCE_OF.sub("an object", quoted["msg"].removeprefix("Value error, "))
+    param = path_of(location) or None
     return bad_request(f"{param}: {message}" if param else message, param)
+
+
+# pydantic's words for a JSON object.
+_INSTANCE_OF = re.compile(r"a (valid )?dictionary or (instance of \w+|object to extract fields from)")
+
+
+def _location(steps: tuple[str | int, ...], body: Any, *, missing: bool) -> tuple[str | int, ...]:
+    """The steps that lead through `body`; pydantic puts the names of types and validators between them."""
+    location = []
+    for index, step in enumerate(steps):
+        if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int)):
+            location.append(step)
+            body = body[step]  # type: ignore[index]
+        elif missing and index == len(steps) - 1:
+            location.append(step)
+    return tuple(location)

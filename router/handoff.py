@@ -22,6 +22,7 @@ from ray.exceptions import ObjectRefStreamEndOfStreamError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from encoder_pool.wire import EmbeddingMeta, HandOff, ImageShard
+from llm_pool.reply import Endpoint
 
 # How often a call that waits for a replica looks whether there still is one: a handle without replicas never fails.
 LOOK_S = 0.25
@@ -78,14 +79,19 @@ async def encode(handle: DeploymentHandle, tiles: NDArray[np.uint8], shards: Seq
 
 
 async def decode(
-    handle: DeploymentHandle, body: dict[str, Any], hand_off: HandOff | None, request_id: str, refs: Sequence[ObjectRef]
+    handle: DeploymentHandle,
+    endpoint: Endpoint,
+    body: dict[str, Any],
+    hand_off: HandOff | None,
+    request_id: str,
+    refs: Sequence[ObjectRef],
 ) -> AsyncGenerator[Any, None]:
-    """The decoder's answer, item by item; leaving the generator early cancels the request there.
+    """The decoder's answer to a request of `endpoint`, item by item; leaving the generator early cancels it there.
 
     Raises PoolGoneError, RayActorError (the replica died), ObjectLostError (an array is gone).
     """
     # References are resolved only as top-level arguments, on the decoder's side.
-    response = handle.chat.remote(body, hand_off, request_id, *refs)
+    response = handle.answer.remote(endpoint, body, hand_off, request_id, *refs)
     finished = False
     try:
         await _assigned(handle, response)

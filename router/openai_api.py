@@ -1,8 +1,9 @@
-"""The HTTP endpoints of the Router: OpenAI's chat API, the list of models, health."""
+"""The HTTP endpoints of the Router: OpenAI's, vLLM's own beside them, health."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -10,6 +11,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from llm_pool.protocol import vllm_version
+from llm_pool.reply import Endpoint
 from router import handoff
 from router.config import AppConfig
 from router.error_handlers import answer_errors
@@ -18,7 +21,8 @@ from router.image_source import ImageSource
 from router.metrics import RouterMetrics
 from router.pipeline import Answer, Pipeline
 from router.readiness import Readiness
-from router.request_body import check_chat_request, read_body, request_id_of
+from router.request_body import read_body, request_id_of
+from router.request_checks import check_request
 from router.special_tokens import SpecialTokens
 from router.tiling import Tiler
 
@@ -56,8 +60,27 @@ class Router:
 
     @api.post("/v1/chat/completions")
     async def chat(self, request: Request) -> Response:
+        return await self._respond("chat", request)
+
+    @api.post("/v1/completions")
+    async def completions(self, request: Request) -> Response:
+        return await self._respond("completions", request)
+
+    @api.post("/v1/responses")
+    async def responses(self, request: Request) -> Response:
+        return await self._respond("responses", request)
+
+    @api.post("/tokenize")
+    async def tokenize(self, request: Request) -> Response:
+        return await self._respond("tokenize", request)
+
+    @api.post("/detokenize")
+    async def detokenize(self, request: Request) -> Response:
+        return await self._respond("detokenize", request)
+
+    async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
         try:
-            answer = await self._answer(request)
+            answer = await self._answer(endpoint, request)
         except ApiError as error:
             self._metrics.answered(error.status, error.code or "")
             raise
@@ -67,19 +90,24 @@ class Router:
             return Response(answer.head.body, answer.head.status, headers, "application/json")
         return StreamingResponse(with_first(answer.head.body, answer.rest), media_type="text/event-stream")
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Answer:
         request_id = request_id_of(request)
         body = await read_body(request, self._max_body_bytes)
         self._check_model(body)
-        check_chat_request(body)
-        self._special_tokens.refuse(body)
-        return await self._pipeline.answer(body, request_id)
+        check_request(endpoint, body)
+        self._special_tokens.refuse(endpoint, body)
+        return await self._pipeline.answer(endpoint, body, request_id)
 
     @api.get("/v1/models")
     async def models(self) -> JSONResponse:
         if not handoff.replica_count(self._llm):
             raise self._starting()
         return JSONResponse(await self._llm.models.remote())
+
+    @api.get("/version")
+    async def version(self) -> dict[str, str]:
+        """The versions of vLLM, under the key that vLLM has for it, and of Tessera."""
+        return {"version": vllm_version, "tessera": metadata.version("tessera-serve")}
 
     @api.get("/health")
     async def health(self) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""The way of a chat request through the pools: images to tiles, tiles to embeddings, embeddings to an answer."""
+"""The way of a request through the pools: images to tiles, tiles to embeddings, embeddings to an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from encoder_pool.wire import HandOff, ImageShard
-from llm_pool.reply import Reply
+from llm_pool.errors import error_event
+from llm_pool.reply import Endpoint, Reply
 from router import handoff
 from router.config import AppConfig
 from router.content_hash import content_hash
@@ -46,7 +47,7 @@ class Answer:
 
 
 class Pipeline:
-    """Answers chat requests; one for the life of a Router."""
+    """Answers requests; one for the life of a Router."""
 
     def __init__(
         self,
@@ -81,26 +82,32 @@ class Pipeline:
         pools = {"EncoderPool": self._encoder, "LLMPool": self._llm}
         return [name for name, handle in pools.items() if not handoff.replica_count(handle)]
 
-    async def answer(self, body: dict[str, Any], request_id: str) -> Answer:
-        """Takes a validated chat request to its answer's beginning.
+    async def answer(self, endpoint: Endpoint, body: dict[str, Any], request_id: str) -> Answer:
+        """Takes a validated request of `endpoint` to its answer's beginning.
 
         The decoder's own refusals come as a Reply with their status. Raises ApiError for everything that the Router
         refuses or that went wrong between the pools.
         """
-        body, parts = split_images(body, self._settings.max_images)
+        body, parts = split_images(body, "input" if endpoint == "responses" else "messages", self._settings.max_images)
         max_tiles = self._max_tiles(body)
         body.pop("mm_processor_kwargs", None)
         with ExitStack() as held:
-            return await self._answer(body, parts, max_tiles, request_id, held)
+            return await self._answer(endpoint, body, parts, max_tiles, request_id, held)
 
     async def _answer(
-        self, body: dict[str, Any], parts: list[ImagePart], max_tiles: int, request_id: str, held: ExitStack
+        self,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        parts: list[ImagePart],
+        max_tiles: int,
+        request_id: str,
+        held: ExitStack,
     ) -> Answer:
         """held: keeps the embeddings' room until a decode that has begun holds it itself."""
         for attempt in range(1, DECODE_ATTEMPTS + 1):
             embeddings = await self._embed(parts, max_tiles, request_id, held)
             try:
-                answer = await self._decode(body, embeddings, request_id)
+                answer = await self._decode(endpoint, body, embeddings, request_id)
                 if not answer.head.retryable or attempt == DECODE_ATTEMPTS:
                     return answer
                 logger.warning("request %s: a decoder could not answer on decode attempt %d", request_id, attempt)
@@ -173,8 +180,10 @@ class Pipeline:
     def _cut(self, data: bytes, path: str, max_tiles: int) -> Tiles:
         return self._tiler.tile(decode_image(data, path, self._settings.max_image_pixels), max_tiles)
 
-    async def _decode(self, body: dict[str, Any], embeddings: list[Embedding], request_id: str) -> Answer:
-        items = self._decoded(body, embeddings, request_id)
+    async def _decode(
+        self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
+    ) -> Answer:
+        items = self._decoded(endpoint, body, embeddings, request_id)
         try:
             with self._metrics.stage("first_chunk"):
                 async with asyncio.timeout(self._settings.first_chunk_timeout_s):
@@ -188,10 +197,10 @@ class Pipeline:
             if isinstance(error, BackPressureError):
                 raise ApiError(429, "too many requests are waiting", retry_after_s=1) from None
             raise
-        return Answer(head, _rest(items, request_id))
+        return Answer(head, _rest(items, endpoint, request_id))
 
     async def _decoded(
-        self, body: dict[str, Any], embeddings: list[Embedding], request_id: str
+        self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
     ) -> AsyncGenerator[Any, None]:
         """The items of handoff.decode. Ray keeps a call's arguments until its end, so their room is held until then."""
         hand_off = None
@@ -200,12 +209,12 @@ class Pipeline:
             hand_off = HandOff(embeddings[0].dtype, embeddings[0].fingerprint, images)
         refs = [ref for embedding in embeddings for ref in embedding.refs]
         with self._budget.hold({embedding.image.hash: embedding.bytes for embedding in embeddings}):
-            async with aclosing(handoff.decode(self._llm, body, hand_off, request_id, refs)) as items:
+            async with aclosing(handoff.decode(self._llm, endpoint, body, hand_off, request_id, refs)) as items:
                 async for item in items:
                     yield item
 
 
-async def _rest(items: AsyncGenerator[Any, None], request_id: str) -> AsyncIterator[str]:
+async def _rest(items: AsyncGenerator[Any, None], endpoint: Endpoint, request_id: str) -> AsyncIterator[str]:
     """A stream's chunks after the first; a decoder that dies becomes an error event, and no [DONE] follows."""
     async with aclosing(items):
         try:
@@ -213,4 +222,4 @@ async def _rest(items: AsyncGenerator[Any, None], request_id: str) -> AsyncItera
                 yield chunk
         except RayActorError as error:
             logger.warning("request %s: stream broken off by %s", request_id, type(error).__name__)
-            yield f"data: {BROKEN_STREAM.body()}\n\n"
+            yield error_event(BROKEN_STREAM.body(), endpoint)

@@ -53,7 +53,7 @@ class Readiness:
 
     async def _send_picture(self) -> str | None:
         try:
-            answer = await self._pipeline.answer(self._body, "warm-up")
+            answer = await self._pipeline.answer("chat", self._body, "warm-up")
         except ApiError as error:
             return f"the first picture's answer ({error.message})"
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What a client sent, read and checked before anything is done for it."""
+"""What a client sent: its request id, and the JSON of its body."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import uuid
 from typing import Any
 
 from fastapi import Request
-from pydantic import ValidationError
 
-from llm_pool.protocol import ChatCompletionRequest, VLLMValidationError
-from router.errors import ApiError, bad_request, from_validation
+from router.errors import ApiError, bad_request
 
 MAX_REQUEST_ID = 128
-# vLLM's request model takes any word for a role and leaves it to the chat template, which may lose the message.
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def request_id_of(request: Request) -> str:
@@ -48,19 +44,3 @@ async def read_body(request: Request, limit: int) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(name)  # NaN and Infinity are no JSON
-
-
-def check_chat_request(body: dict[str, Any]) -> None:
-    """Validates with vLLM's own request model. Raises ApiError 400, naming the field."""
-    try:
-        ChatCompletionRequest.model_validate(body)
-    except ValidationError as error:
-        raise from_validation(error) from None
-    except VLLMValidationError as error:
-        raise bad_request(str(error.args[0]), error.parameter) from None
-    except (ValueError, TypeError, RecursionError):
-        raise bad_request("the request is malformed", None) from None
-    for index, message in enumerate(body["messages"]):
-        if message.get("role") not in ROLES:
-            path = f"messages[{index}].role"
-            raise bad_request(f"{path}: must be one of {', '.join(ROLES)}", path)

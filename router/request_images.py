@@ -1,7 +1,8 @@
-"""The image parts of a chat request: found in prompt order, and replaced before the request goes to a decoder.
+"""The image parts of a request: found in prompt order, and replaced before the request goes to a decoder.
 
-A client writes {"type": "image_url", "image_url": {"url": ...}}. The decoder gets {"type": "image_embeds",
-"image_embeds": i}, i being the image's place in the hand-off; the bytes stay behind.
+A chat holds {"type": "image_url", "image_url": {"url": ...}}, the input of a response {"type": "input_image",
+"image_url": ...}. The decoder gets a placeholder (see llm_pool/image_parts.py) with the image's place in the hand-off;
+the bytes stay behind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from router.errors import bad_request
 
 # Part types without media, which vLLM renders itself.
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+# Where a message, or an item of a response's input, may hold parts.
+CONTENTS = ("content", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +27,47 @@ class ImagePart:
     one_tile: bool
 
 
-def split_images(body: dict[str, Any], max_images: int) -> tuple[dict[str, Any], list[ImagePart]]:
+def split_images(body: dict[str, Any], field: str, max_images: int) -> tuple[dict[str, Any], list[ImagePart]]:
     """(the body for the decoder, the images in prompt order). `body` is left as it is.
 
-    Raises ApiError 400, naming the part: an unknown part type, a media type that the model lacks, a missing or
-    malformed `image_url`, too many images. Everything else is left to the decoder's own validation.
+    field: `messages` of a chat, or `input` of a response. Raises ApiError 400, naming the part: an unknown part type, a
+    media type that the model lacks, a missing or malformed image, an image in an answer of the model's, too many
+    images. Everything else is left to the decoder's own validation.
     """
-    messages = body.get("messages")
-    if not isinstance(messages, list):
+    items = body.get(field)
+    if not isinstance(items, list):
         return body, []
     images: list[ImagePart] = []
-    new_messages = []
-    for m, message in enumerate(messages):
-        content = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(content, list):
-            new_messages.append(message)
-            continue
-        parts = []
-        for p, part in enumerate(content):
-            path = f"messages[{m}].content[{p}]"
-            image = _image_of(part, path)
-            if image is None:
-                parts.append(part)
+    new_items = []
+    for i, item in enumerate(items):
+        new_item = item
+        for name in CONTENTS:
+            content = item.get(name) if isinstance(item, dict) else None
+            if not isinstance(content, list):
                 continue
-            if len(images) == max_images:
-                raise bad_request(f"{path}: at most {max_images} images are allowed in one request", path)
-            parts.append({"type": "image_embeds", "image_embeds": len(images)})
-            images.append(image)
-        new_messages.append({**message, "content": parts})
-    return {**body, "messages": new_messages}, images
+            parts = []
+            for p, part in enumerate(content):
+                path = f"{field}[{i}].{name}[{p}]"
+                image = _image_of(part, path)
+                if image is None:
+                    parts.append(part)
+                    continue
+                if len(images) == max_images:
+                    raise bad_request(f"{path}: at most {max_images} images are allowed in one request", path)
+                if field == "input" and item.get("role") == "assistant":
+                    # vLLM takes nothing but text from there.
+                    raise bad_request(f"{path}: an answer of the assistant cannot hold an image", path)
+                parts.append(_placeholder(field, len(images)))
+                images.append(image)
+            new_item = {**new_item, name: parts}
+        new_items.append(new_item)
+    return {**body, field: new_items}, images
+
+
+def _placeholder(field: str, index: int) -> dict[str, Any]:
+    if field == "input":
+        return {"type": "input_image", "image_url": str(index), "detail": "auto"}
+    return {"type": "image_embeds", "image_embeds": index}
 
 
 def _image_of(part: Any, path: str) -> ImagePart | None:
@@ -64,17 +79,22 @@ def _image_of(part: Any, path: str) -> ImagePart | None:
     kind = part.get("type")
     if isinstance(kind, str) and kind in TEXT_PARTS:
         return None
-    if kind != "image_url":
-        if kind is None:
-            raise bad_request(f"{path}: the part has no `type`", path)
-        if isinstance(kind, str) and kind.endswith("_embeds"):
-            raise bad_request(f"{path}: precomputed embeddings are not accepted here", path)
-        raise bad_request(f"{path}: this part type is not supported; use `text` or `image_url`", path)
-    value = part.get("image_url")
-    url = value.get("url") if isinstance(value, dict) else value
+    if kind == "image_url":
+        value = part.get("image_url")
+        url, detail = (value.get("url"), value.get("detail")) if isinstance(value, dict) else (value, None)
+    elif kind == "input_image":
+        url, detail = part.get("image_url"), part.get("detail")
+        if part.get("file_id") is not None:
+            raise bad_request(f"{path}.file_id: there are no uploaded files here; use `image_url`", f"{path}.file_id")
+    elif kind is None:
+        raise bad_request(f"{path}: the part has no `type`", path)
+    elif isinstance(kind, str) and kind.endswith("_embeds"):
+        raise bad_request(f"{path}: precomputed embeddings are not accepted here", path)
+    else:
+        raise bad_request(f"{path}: this part type is not supported; use text or an image", path)
     if not isinstance(url, str) or not url:
-        raise bad_request(f"{path}.image_url: must be an object with a `url`", path)
-    detail = value.get("detail", "auto") if isinstance(value, dict) else "auto"
+        shape = "be an object with a `url`" if kind == "image_url" else "be a URL"
+        raise bad_request(f"{path}.image_url: must {shape}", path)
     if detail not in ("auto", "low", "high", None):
-        raise bad_request(f"{path}.image_url.detail: must be auto, low or high", path)
+        raise bad_request(f"{path}: `detail` must be auto, low or high", path)
     return ImagePart(path, url, one_tile=detail == "low")

@@ -10,23 +10,36 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from encoder_pool.settings import ModelSettings
+from llm_pool.reply import Endpoint
 from router.errors import bad_request
 
 # Whatever a chat template may write into the prompt. Others, such as `stop`, may name control tokens.
-PROMPT_FIELDS = ("messages", "tools", "functions", "documents", "chat_template_kwargs")
+PROMPT_FIELDS = (
+    "messages",
+    "input",
+    "instructions",
+    "prompt",
+    "suffix",
+    "tools",
+    "functions",
+    "documents",
+    "chat_template_kwargs",
+)
 
 
 class SpecialTokens:
-    """Finds control tokens in the texts of a chat request."""
+    """Finds control tokens in the texts of a request."""
 
     def __init__(self, model: ModelSettings) -> None:
         tokenizer = AutoTokenizer.from_pretrained(model.source, revision=model.revision)
         added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._pattern = re.compile("|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)))
 
-    def refuse(self, body: dict[str, Any]) -> None:
+    def refuse(self, endpoint: Endpoint, body: dict[str, Any]) -> None:
         """Raises ApiError 400 `special_token_in_text`, naming the text that holds a token or the parts of one."""
         for field in PROMPT_FIELDS:
+            if endpoint == "tokenize" and field == "prompt":
+                continue  # its tokens go back to the client, not to the model
             for path, text in _texts(body.get(field), field):
                 if self._pattern.search(text):
                     message = f"{path}: the text contains a control token of the model"

@@ -16,7 +16,7 @@ from encoder_pool.deployment import EncoderPool
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from encoder_pool.wire import EmbeddingMeta, HandOff, ImageShard
 from llm_pool.deployment import LLMPool
-from llm_pool.reply import Reply
+from llm_pool.reply import Endpoint, Reply
 from llm_pool.settings import LLMSettings
 from router.tiling import Tiler
 
@@ -57,15 +57,19 @@ class Chain:
             array.flags.writeable = False  # as it comes from the object store
         return HandOff(meta.dtype, meta.fingerprint, meta.images), arrays
 
-    async def chat(self, body: dict[str, Any], pictures: list[Image.Image], request_id: str = "test") -> Answers:
+    async def chat(
+        self, body: dict[str, Any], pictures: list[Image.Image], request_id: str = "test", endpoint: Endpoint = "chat"
+    ) -> Answers:
         hand_off, arrays = await self.encode(pictures)
-        return self.decoder.chat(body, hand_off, request_id, *arrays)
+        return self.decoder.answer(endpoint, body, hand_off, request_id, *arrays)
 
-    def ask(self, body: dict[str, Any], pictures: list[Image.Image] | None = None) -> list[Reply | str]:
+    def ask(
+        self, body: dict[str, Any], pictures: list[Image.Image] | None = None, endpoint: Endpoint = "chat"
+    ) -> list[Reply | str]:
         """Everything that the decoder yields for `body`, whose image parts were made with `numbered`."""
 
         async def collect() -> list[Reply | str]:
-            return [item async for item in await self.chat(body, pictures or [])]
+            return [item async for item in await self.chat(body, pictures or [], endpoint=endpoint)]
 
         return self.run(collect())
 

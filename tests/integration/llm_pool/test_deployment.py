@@ -147,7 +147,7 @@ def collect(
     chain: Chain, body: dict[str, Any], hand_off: HandOff | None, arrays: list[np.ndarray]
 ) -> list[Reply | str]:
     async def run() -> list[Reply | str]:
-        return [item async for item in chain.decoder.chat(body, hand_off, "test", *arrays)]
+        return [item async for item in chain.decoder.answer("chat", body, hand_off, "test", *arrays)]
 
     return chain.run(run())
 

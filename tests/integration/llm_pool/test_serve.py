@@ -54,7 +54,7 @@ def wait_until_gone(before: set[int], within_s: float = 30) -> None:
 def test_a_replica_answers_and_takes_its_engine_along(three_raylets: Raylets, tiny_checkpoint: Path, how: str) -> None:
     before = {process.pid for process in engine_processes()}
     handle = start(tiny_checkpoint, how)
-    [reply] = list(handle.chat.remote(dict(QUESTION), None, "test"))
+    [reply] = list(handle.answer.remote("chat", dict(QUESTION), None, "test"))
     assert reply.status == 200
     ours = [process for process in engine_processes() if process.pid not in before]
     assert ours, "vLLM names its processes differently now"

@@ -82,7 +82,7 @@ async def encode_and_decode(probe, images):
 
     before = locations()
     hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards(images)))
-    items = [item async for item in handoff.decode(probe.llm, request(images), hand_off, "probe", encoded.refs)]
+    items = [item async for item in handoff.decode(probe.llm, "chat", request(images), hand_off, "probe", encoded.refs)]
     await asyncio.sleep(0.3)
     return before, items, locations(), encoded.meta
 
@@ -150,7 +150,7 @@ async def abandoned_decodes(probe, count):
     for _ in range(count):
         encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards())
         hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
-        items = probe.handoff.decode(probe.llm, request() | {"stream": True}, hand_off, "probe", encoded.refs)
+        items = probe.handoff.decode(probe.llm, "chat", request() | {"stream": True}, hand_off, "probe", encoded.refs)
         await anext(items)
         await items.aclose()
 
@@ -164,7 +164,7 @@ async def finished(probe, count):
 async def finished_once(probe):
     encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards())
     hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
-    async for _ in probe.handoff.decode(probe.llm, request(), hand_off, "probe", encoded.refs):
+    async for _ in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", encoded.refs):
         pass
 
 

@@ -1,14 +1,16 @@
-"""Image parts of chat messages, filled for vLLM."""
+"""Image parts of messages and of a response's input, filled for vLLM."""
 
 from typing import Any
 
 import pytest
 import torch
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.entrypoints.openai.responses.utils import construct_input_messages
 
 from llm_pool.embeddings import ImageEmbedding
 from llm_pool.errors import EmbeddingError
-from llm_pool.image_parts import fill_image_parts
+from llm_pool.image_parts import fill, vllm_parts
 
 WIDE = ImageEmbedding("aaa", torch.zeros(4, 1), 4, (1, 3))
 ONE = ImageEmbedding("bbb", torch.zeros(1, 1), 1, (1, 1))
@@ -29,7 +31,7 @@ def test_parts_are_filled_in_prompt_order_and_the_rest_is_left() -> None:
         {"role": "assistant", "content": None},
         {"role": "user", "content": [part(2)]},
     ]
-    fill_image_parts(messages, [WIDE, ONE, WIDE], ["t0", "t1", "t2"])
+    fill(messages, vllm_parts([WIDE, ONE, WIDE], ["t0", "t1", "t2"]))
     content: Any = messages[1]["content"]
     assert content[0] == text("a")
     assert content[1] == {
@@ -45,18 +47,38 @@ def test_parts_are_filled_in_prompt_order_and_the_rest_is_left() -> None:
 
 def test_vllms_request_model_takes_what_was_filled() -> None:
     messages = [{"role": "user", "content": [part(0)]}]
-    fill_image_parts(messages, [WIDE], ["t0"])
+    fill(messages, vllm_parts([WIDE], ["t0"]))
     request = ChatCompletionRequest.model_validate({"messages": messages})
     assert request.model_dump()["messages"] == messages
+
+
+def test_a_responses_input_is_filled_after_its_validation() -> None:
+    def image(index: int) -> dict[str, str]:
+        return {"type": "input_image", "image_url": str(index), "detail": "auto"}
+
+    request = ResponsesRequest.model_validate(
+        {
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "a"}, image(0)]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": [image(1)]},
+            ]
+        }
+    )
+    parts = vllm_parts([WIDE, ONE], ["t0", "t1"])
+    fill(request.input, parts)
+    messages = construct_input_messages(request_input=request.input)
+    assert messages[0]["content"][1] == parts[0]
+    assert messages[2]["content"] == [parts[1]]
 
 
 @pytest.mark.parametrize("indices", [[], [1], [0, 0], [1, 0], [0, 1, 2], ["0", 1], [None, None]], ids=str)
 def test_parts_that_do_not_match_the_images_are_refused(indices: list[Any]) -> None:
     messages = [{"role": "user", "content": [part(index) for index in indices]}]
     with pytest.raises(EmbeddingError):
-        fill_image_parts(messages, [WIDE, ONE], ["t0", "t1"])
+        fill(messages, vllm_parts([WIDE, ONE], ["t0", "t1"]))
 
 
 @pytest.mark.parametrize("messages", [None, 3, "text", [], [3, None], [{"content": 3}], [{"role": "user"}]])
 def test_malformed_messages_are_left_to_vllm(messages: Any) -> None:
-    fill_image_parts(messages, [], [])
+    fill(messages, [])

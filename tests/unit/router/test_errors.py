@@ -44,13 +44,35 @@ class Other(BaseModel):
 
 
 class Outer(BaseModel):
-    items: list[Inner | Other]
+    items: list[Inner | Other] | None = None
+    stop: str | list[str] | None = None
+    options: Inner | None = None
+    n: int = 1
 
 
-def test_validation_names_the_field_and_not_the_union_member_nor_the_value():
+def refused(body) -> ApiError:
     with pytest.raises(ValidationError) as caught:
-        Outer.model_validate({"items": [{"a": 1}, {"a": "secret"}]})
-    error = from_validation(caught.value)
+        Outer.model_validate(body)
+    error = from_validation(caught.value, body)
     assert error.status == 400
-    assert error.param == "items[1]"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"items": [{"a": 1}, {"a": "secret"}]}, "items[1].a"),
+        ({"items": [{"b": "x"}]}, "items[0].b"),
+        ({"items": [7]}, "items[0]"),
+        ({"stop": 7}, "stop"),
+        ({"stop": ["x", 7]}, "stop[1]"),
+        ({"options": {}}, "options.a"),
+        ({"stop": ["x", 7], "n": "many"}, "stop[1]"),
+        ([], None),
+    ],
+)
+def test_validation_names_the_field_in_the_clients_terms(body, param):
+    error = refused(body)
+    assert error.param == param
     assert "secret" not in error.message
+    assert not any(name in error.message for name in ("Inner", "Other", "Outer"))

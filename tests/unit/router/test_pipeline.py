@@ -44,7 +44,7 @@ class Pools:
         meta = EmbeddingMeta(len(shards), "bfloat16", self.fingerprint, 1000, tuple(shards))
         return handoff.Encoded(meta, [f"{shard.hash[:8]}/{shard.tiles}" for shard in shards])
 
-    async def decode(self, handle, body, hand_off, request_id, refs):
+    async def decode(self, handle, endpoint, body, hand_off, request_id, refs):
         self.decodes.append((body, hand_off, refs))
         for item in self.decode_script.pop(0) if self.decode_script else [OK]:
             if isinstance(item, BaseException):
@@ -82,19 +82,19 @@ def chat(*content, **more):
 
 async def refusal(pipe, body) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await pipe.answer(body, "id")
+        await pipe.answer("chat", body, "id")
     return caught.value
 
 
 async def test_text_never_sees_the_encoder(pipe, pools):
-    assert (await pipe.answer(chat("hi"), "id")).head == OK
+    assert (await pipe.answer("chat", chat("hi"), "id")).head == OK
     assert pools.encodes == []
     assert pools.decodes[0][1:] == (None, [])
 
 
 async def test_images_keep_their_order_tiles_and_aspects(pipe, pools, model):
     images = [picture(0, (336, 336)), picture(1, (700, 300)), picture(2, (300, 900))]
-    await pipe.answer(chat(*map(part, images)), "id")
+    await pipe.answer("chat", chat(*map(part, images)), "id")
     tiles, shards = pools.encodes[0]
     assert [(s.tiles, s.aspect) for s in shards] == [(1, (1, 1)), (4, (1, 3)), (4, (3, 1))]
     assert (tiles == np.concatenate([Tiler(model).tile(image).pixels for image in images])).all()
@@ -107,13 +107,13 @@ async def test_images_keep_their_order_tiles_and_aspects(pipe, pools, model):
 async def test_equal_pictures_are_encoded_once_and_other_limits_apart(pipe, pools):
     image = part(picture(3, (672, 672)))
     low = {"type": "image_url", "image_url": image["image_url"] | {"detail": "low"}}
-    await pipe.answer(chat("warm-up", part(picture(0))), "id")
-    await pipe.answer(chat(image, low, image), "id")
+    await pipe.answer("chat", chat("warm-up", part(picture(0))), "id")
+    await pipe.answer("chat", chat(image, low, image), "id")
     assert [shard.tiles for shard in pools.encodes[1][1]] == [5, 1]
     images = pools.decodes[1][1].images
     assert [shard.tiles for shard in images] == [5, 1, 5]
     assert images[0].hash == images[2].hash != images[1].hash
-    await pipe.answer(chat(low, image), "id")
+    await pipe.answer("chat", chat(low, image), "id")
     assert len(pools.encodes) == 2, "both are kept"
     assert pools.decodes[2][1].images == (images[1], images[0])
 
@@ -122,15 +122,15 @@ async def test_other_weights_make_other_hashes(pipe, pools):
     image = part(picture(3))
     for fingerprint in ("one", "two"):
         pools.fingerprint = fingerprint
-        await pipe.answer(chat(part(picture(hash(fingerprint) % 100))), "id")
-        await pipe.answer(chat(image), "id")
+        await pipe.answer("chat", chat(part(picture(hash(fingerprint) % 100))), "id")
+        await pipe.answer("chat", chat(image), "id")
     assert pools.decodes[1][1].images[0].hash != pools.decodes[3][1].images[0].hash
 
 
 async def test_a_large_request_is_split_over_the_replicas_and_put_together_again(pipe, pools, model):
     pools.replicas = 3
     images = [picture(1, (1344, 1344)), picture(2, (700, 300))]
-    await pipe.answer(chat(*map(part, images)), "id")
+    await pipe.answer("chat", chat(*map(part, images)), "id")
     assert [[s.tiles for s in shards] for _, shards in pools.encodes] == [[7], [7], [3, 4]]
     sent = np.concatenate([tiles for tiles, _ in pools.encodes])
     assert (sent == np.concatenate([Tiler(model).tile(image).pixels for image in images])).all()
@@ -143,7 +143,7 @@ async def test_a_large_request_is_split_over_the_replicas_and_put_together_again
 async def test_fifty_requests_for_a_new_image_cost_one_encode(pipe, pools):
     pools.encode_script = [0.2]
     body = chat(part(picture(6)))
-    answers = await asyncio.gather(*(pipe.answer(body, str(i)) for i in range(50)))
+    answers = await asyncio.gather(*(pipe.answer("chat", body, str(i)) for i in range(50)))
     assert [answer.head for answer in answers] == [OK] * 50
     assert len(pools.encodes) == 1
 
@@ -182,7 +182,7 @@ async def test_a_stream_that_nobody_reads_gives_its_room_back(pipe, pools):
 
 
 async def test_a_limit_on_tiles(pipe, pools):
-    await pipe.answer(chat(part(picture(0, (1344, 1344))), mm_processor_kwargs={"max_patches": 4}), "id")
+    await pipe.answer("chat", chat(part(picture(0, (1344, 1344))), mm_processor_kwargs={"max_patches": 4}), "id")
     assert len(pools.encodes[0][0]) == 5
     assert "mm_processor_kwargs" not in pools.decodes[0][0]
     for kwargs in ({"size": 5}, {"max_patches": 0}, {"max_patches": 17}, {"max_patches": "4"}, {"max_patches": True}):
@@ -200,7 +200,7 @@ async def test_one_bad_image_ends_the_request_before_any_encode(pipe, pools):
 
 async def test_a_dead_encoder_is_retried_but_not_for_ever(pipe, pools):
     pools.encode_script = [ActorDiedError(), ActorDiedError()]
-    assert (await pipe.answer(chat(part(picture(0))), "id")).head == OK
+    assert (await pipe.answer("chat", chat(part(picture(0))), "id")).head == OK
     assert len(pools.encodes) == 3
     pools.encode_script = [ActorDiedError()] * encoders.ATTEMPTS
     assert (await refusal(pipe, chat(part(picture(1))))).code == "encoder_unavailable"
@@ -223,11 +223,11 @@ async def test_what_an_encoder_cannot_do(pipe, pools, failure, status, code):
 
 @pytest.mark.parametrize(("failure", "encodes"), [(ActorDiedError(), 1), (OwnerDiedError("00", None, ""), 2)])
 async def test_a_dead_decoder_is_retried_and_a_lost_embedding_encoded_once_more(pipe, pools, failure, encodes):
-    await pipe.answer(chat("warm-up", part(picture(1))), "id")
+    await pipe.answer("chat", chat("warm-up", part(picture(1))), "id")
     pools.encodes.clear()
     pools.decodes.clear()
     pools.decode_script = [[failure]]
-    assert (await pipe.answer(chat(part(picture(0))), "id")).head == OK
+    assert (await pipe.answer("chat", chat(part(picture(0))), "id")).head == OK
     assert (len(pools.encodes), len(pools.decodes)) == (encodes, 2)
     pools.decode_script = [[failure], [failure]]
     assert (await refusal(pipe, chat(part(picture(0))))).code == "decoder_unavailable"
@@ -236,8 +236,8 @@ async def test_a_dead_decoder_is_retried_and_a_lost_embedding_encoded_once_more(
 async def test_a_decoder_without_an_engine_is_passed_by(pipe, pools):
     dead = Reply(503, False, "dead", retryable=True)
     pools.decode_script = [[dead], [OK], [dead], [dead]]
-    assert (await pipe.answer(chat("x"), "id")).head == OK
-    assert (await pipe.answer(chat("x"), "id")).head == dead
+    assert (await pipe.answer("chat", chat("x"), "id")).head == OK
+    assert (await pipe.answer("chat", chat("x"), "id")).head == dead
 
 
 async def test_no_decoder(pipe, pools):
@@ -247,7 +247,7 @@ async def test_no_decoder(pipe, pools):
 
 async def test_a_decoder_that_dies_within_a_stream_ends_it_with_an_error(pipe, pools):
     pools.decode_script = [[Reply(200, True, "data: 1\n\n"), "data: 2\n\n", ActorDiedError()]]
-    answer = await pipe.answer(chat("x", stream=True), "id")
+    answer = await pipe.answer("chat", chat("x", stream=True), "id")
     rest = [chunk async for chunk in answer.rest]
     assert rest[0] == "data: 2\n\n"
     assert rest[1].startswith('data: {"error": ')

@@ -18,7 +18,7 @@ class Pools:
     def missing(self):
         return self.now_missing
 
-    async def answer(self, body, request_id):
+    async def answer(self, endpoint, body, request_id):
         self.bodies.append(body)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

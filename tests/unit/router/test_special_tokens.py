@@ -24,7 +24,7 @@ def tokens(model):
 )
 def test_a_control_token_is_refused_wherever_it_stands(tokens, message, param):
     with pytest.raises(ApiError) as caught:
-        tokens.refuse({"messages": [message]})
+        tokens.refuse("chat", {"messages": [message]})
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "special_token_in_text", param)
 
 
@@ -46,15 +46,24 @@ def text(*words):
         ({"tools": [{"function": {"parameters": {"<|eot|>": {}}}}]}, "tools[0].function.parameters"),
         ({"chat_template_kwargs": {"bos_token": "<|image|>"}}, "chat_template_kwargs.bos_token"),
         ({"documents": [{"text": "<|image|>"}]}, "documents[0].text"),
+        ({"input": [{"role": "user", "content": "<|image|>"}]}, "input[0].content"),
+        ({"instructions": "<|image|>"}, "instructions"),
+        ({"prompt": ["x", "<|image|>"]}, "prompt[1]"),
     ],
 )
 def test_no_detour_leads_past_the_check(tokens, body, param):
     with pytest.raises(ApiError) as caught:
-        tokens.refuse(body)
+        tokens.refuse("chat", body)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "special_token_in_text", param)
 
 
 def test_other_texts_and_image_urls_pass(tokens):
     url = {"type": "image_url", "image_url": {"url": "data:,<|image|>"}}
     content = [*text("x <| image |> <b>", "<|ima"), url, *text("ge|>", r"\ \u003c")]
-    tokens.refuse({"messages": [{"role": "user", "content": content}], "stop": ["<|eot|>"]})
+    tokens.refuse("chat", {"messages": [{"role": "user", "content": content}], "stop": ["<|eot|>"]})
+
+
+def test_a_prompt_may_be_tokenized_with_its_control_tokens(tokens):
+    tokens.refuse("tokenize", {"prompt": "<|image|>"})
+    with pytest.raises(ApiError):
+        tokens.refuse("tokenize", {"messages": [{"role": "user", "content": "<|image|>"}]})

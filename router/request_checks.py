@@ -1,0 +1,38 @@
+"""What a request has to be, before anything is done for it: vLLM's own model of it, and what that lets pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from llm_pool.protocol import VLLMValidationError, request_model
+from llm_pool.reply import Endpoint
+from router.errors import bad_request, from_validation
+
+# vLLM's request model takes any word for a role and leaves it to the chat template, which may lose the message.
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+# vLLM takes these from its own peers: token ids that replace the prompt, tensors, addresses of other engines.
+INTERNAL_FIELDS = ("kv_transfer_params", "ec_transfer_params", "prompt_embeds")
+
+
+def check_request(endpoint: Endpoint, body: dict[str, Any]) -> None:
+    """Validates with vLLM's own request model. Raises ApiError 400, naming the field."""
+    for field in INTERNAL_FIELDS:
+        if body.get(field) is not None:
+            raise bad_request(f"{field}: not accepted here", field)
+    if endpoint == "responses" and body.get("background"):
+        raise bad_request("background: answers are not kept here; ask without it", "background")
+    try:
+        request_model(endpoint, body).model_validate(dict(body))
+    except ValidationError as error:
+        raise from_validation(error, body) from None
+    except VLLMValidationError as error:
+        raise bad_request(str(error.args[0]), error.parameter) from None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise bad_request("the request is malformed", None) from None
+    messages = body.get("messages")
+    for index, message in enumerate(messages if isinstance(messages, list) else []):
+        if message.get("role") not in ROLES:
+            path = f"messages[{index}].role"
+            raise bad_request(f"{path}: must be one of {', '.join(ROLES)}", path)

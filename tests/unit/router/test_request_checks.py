@@ -1,0 +1,39 @@
+import pytest
+
+from router.errors import ApiError
+from router.request_checks import check_request
+
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+PROMPT = {"prompt": "hi"}
+INPUT = {"input": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "good", "change", "param"),
+    [
+        ("chat", HELLO, {"messages": "x"}, "messages"),
+        ("chat", HELLO, {"temperature": "hot"}, "temperature"),
+        ("chat", HELLO, {"messages": [*HELLO["messages"], {"role": "boss", "content": "x"}]}, "messages[1].role"),
+        ("chat", HELLO, {"stream_options": {"include_usage": True}}, "stream_options"),
+        ("chat", HELLO, {"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
+        ("chat", HELLO, {"kv_transfer_params": {"prompt_token_ids": [1]}}, "kv_transfer_params"),
+        ("completions", PROMPT, {"max_tokens": "x"}, "max_tokens"),
+        ("completions", PROMPT, {"prompt_embeds": "x"}, "prompt_embeds"),
+        ("responses", INPUT, {"background": True}, "background"),
+        ("responses", INPUT, {"prompt": {"id": "x"}}, "prompt"),
+        ("tokenize", PROMPT, {"prompt": 7}, "prompt"),
+        ("tokenize", HELLO, {"messages": [{"role": "boss", "content": "x"}]}, "messages[0].role"),
+        ("detokenize", {"tokens": [1]}, {"tokens": [-1]}, "tokens[0]"),
+    ],
+)
+def test_vllms_request_model_decides(endpoint, good, change, param):
+    check_request(endpoint, good)
+    with pytest.raises(ApiError) as caught:
+        check_request(endpoint, good | change)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_the_clients_body_is_left_as_it_is():
+    body = {"input": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}]}
+    check_request("responses", body)
+    assert body["input"][0]["content"] == [{"type": "output_text", "text": "x"}]
