@@ -21,18 +21,21 @@ from vllm.version import __version__ as vllm_version
 
 from llm_pool.reply import Endpoint
 
-__all__ = ["VLLMValidationError", "request_model", "vllm_version"]
+__all__ = ["REQUEST_TYPES", "VLLMValidationError", "request_model", "vllm_version"]
 
-_MODELS: dict[Endpoint, type[BaseModel]] = {
+# What each endpoint takes; /tokenize a prompt or a chat.
+REQUEST_TYPES: dict[Endpoint, Any] = {
     "chat": ChatCompletionRequest,
     "completions": CompletionRequest,
     "responses": ResponsesRequest,
+    "tokenize": TokenizeChatRequest | TokenizeCompletionRequest,
     "detokenize": DetokenizeRequest,
 }
 
 
 def request_model(endpoint: Endpoint, body: dict[str, Any]) -> type[BaseModel]:
-    """vLLM's model of a request; what it takes at /tokenize is a prompt or a chat."""
+    """vLLM's model of a request."""
+    model: type[BaseModel] = REQUEST_TYPES[endpoint]
     if endpoint == "tokenize":
         return TokenizeChatRequest if "messages" in body else TokenizeCompletionRequest
-    return _MODELS[endpoint]
+    return model

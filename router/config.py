@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from llm_pool.settings import LLMSettings
 from router.errors import path_of
+from router.special_tokens import Mode
 
 IMPORT_PATH = "router.app:build_app"
 # What `args:` derives for each deployment must not be overridden behind its back, its number of replicas apart.
@@ -52,6 +53,14 @@ class RouterSettings(BaseModel):
         (),
         description="Networks (CIDR) that are not public and from which pictures may be fetched all the same, "
         "e.g. 10.1.0.0/16. Others that are not public are never contacted.",
+    )
+    max_choices: int = Field(
+        128, ge=1, description="Most answers of one request: its `n`, times its prompts at /v1/completions."
+    )
+    special_tokens: Mode = Field(
+        "refuse",
+        description="What becomes of a control token that a client types: `refuse` answers 400, `escape` makes it "
+        "plain text. At /v1/completions callers whose key is trusted may send them.",
     )
     embedding_store_bytes: int = Field(
         100 * 2**20,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from importlib import metadata
 from typing import Any
@@ -19,6 +20,7 @@ from router.error_handlers import answer_errors
 from router.errors import ApiError, unavailable
 from router.image_source import ImageSource
 from router.metrics import RouterMetrics
+from router.openapi import document
 from router.pipeline import Answer, Pipeline
 from router.readiness import Readiness
 from router.request_body import read_body, request_id_of
@@ -26,7 +28,7 @@ from router.request_checks import check_request
 from router.special_tokens import SpecialTokens
 from router.tiling import Tiler
 
-api = FastAPI(title="Tessera", docs_url=None, redoc_url=None)
+api = FastAPI(title="Tessera", version=metadata.version("tessera-serve"), openapi_url=None)
 # Serve copies the application, and by value what its endpoints use, when it decorates the class below: whatever they
 # need stands above it.
 answer_errors(api)
@@ -47,13 +49,14 @@ class Router:
         settings = config.router
         self._names = config.model.names
         self._max_body_bytes = settings.max_body_bytes
+        self._max_choices = settings.max_choices
         self._llm = llm
         source = ImageSource(
             max_bytes=settings.max_image_bytes,
             timeout_s=settings.fetch_timeout_s,
             private_networks=settings.fetch_private_networks,
         )
-        self._special_tokens = SpecialTokens(config.model)
+        self._special_tokens = SpecialTokens(config.model, settings.special_tokens)
         self._metrics = RouterMetrics()
         self._pipeline = Pipeline(config, encoder, llm, source, Tiler(config.model), self._metrics)
         self._readiness = Readiness(self._pipeline, self._names[0])
@@ -94,8 +97,8 @@ class Router:
         request_id = request_id_of(request)
         body = await read_body(request, self._max_body_bytes)
         self._check_model(body)
-        check_request(endpoint, body)
-        self._special_tokens.refuse(endpoint, body)
+        check_request(endpoint, body, self._max_choices)
+        body = self._special_tokens.cleared(endpoint, body, trusted=False)
         return await self._pipeline.answer(endpoint, body, request_id)
 
     @api.get("/v1/models")
@@ -103,6 +106,10 @@ class Router:
         if not handoff.replica_count(self._llm):
             raise self._starting()
         return JSONResponse(await self._llm.models.remote())
+
+    @api.get("/openapi.json", include_in_schema=False)
+    async def openapi(self, request: Request) -> JSONResponse:
+        return JSONResponse(await asyncio.to_thread(document, request.app))
 
     @api.get("/version")
     async def version(self) -> dict[str, str]:

@@ -16,23 +16,33 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 INTERNAL_FIELDS = ("kv_transfer_params", "ec_transfer_params", "prompt_embeds")
 
 
-def check_request(endpoint: Endpoint, body: dict[str, Any]) -> None:
-    """Validates with vLLM's own request model. Raises ApiError 400, naming the field."""
+def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) -> None:
+    """Validates with vLLM's own request model. Raises ApiError 400, naming the field.
+
+    max_choices: most answers of one request.
+    """
     for field in INTERNAL_FIELDS:
         if body.get(field) is not None:
             raise bad_request(f"{field}: not accepted here", field)
     if endpoint == "responses" and body.get("background"):
         raise bad_request("background: answers are not kept here; ask without it", "background")
     try:
-        request_model(endpoint, body).model_validate(dict(body))
+        request: Any = request_model(endpoint, body).model_validate(dict(body))
     except ValidationError as error:
         raise from_validation(error, body) from None
     except VLLMValidationError as error:
         raise bad_request(str(error.args[0]), error.parameter) from None
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise bad_request("the request is malformed", None) from None
+    if (getattr(request, "n", None) or 1) * _prompts(body.get("prompt")) > max_choices:
+        raise bad_request(f"n: at most {max_choices} answers may be asked for in one request", "n")
     messages = body.get("messages")
     for index, message in enumerate(messages if isinstance(messages, list) else []):
         if message.get("role") not in ROLES:
             path = f"messages[{index}].role"
             raise bad_request(f"{path}: must be one of {', '.join(ROLES)}", path)
+
+
+def _prompts(prompt: Any) -> int:
+    """How many prompts a completion has: a text, token ids, or a list of these."""
+    return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from transformers import AutoTokenizer
 
 from encoder_pool.settings import ModelSettings
 from llm_pool.reply import Endpoint
-from router.errors import bad_request
+from router.errors import ApiError, bad_request
+
+# What becomes of a control token in a text: the request is refused, or the token becomes plain text.
+Mode = Literal["refuse", "escape"]
 
 # Whatever a chat template may write into the prompt. Others, such as `stop`, may name control tokens.
 PROMPT_FIELDS = (
@@ -25,25 +28,66 @@ PROMPT_FIELDS = (
     "documents",
     "chat_template_kwargs",
 )
+# Written after a token's first character it leaves the text to look the same, and the token to be none.
+WORD_JOINER = "\u2060"
 
 
 class SpecialTokens:
-    """Finds control tokens in the texts of a request."""
+    """Keeps control tokens out of prompts."""
 
-    def __init__(self, model: ModelSettings) -> None:
+    def __init__(self, model: ModelSettings, mode: Mode) -> None:
         tokenizer = AutoTokenizer.from_pretrained(model.source, revision=model.revision)
-        added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-        self._pattern = re.compile("|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)))
+        special = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._pattern = re.compile("|".join(re.escape(token) for token in sorted(special, key=len, reverse=True)))
+        self._ids = frozenset(special.values())
+        self._first_id = tokenizer.bos_token_id
+        self._mode = mode
 
-    def refuse(self, endpoint: Endpoint, body: dict[str, Any]) -> None:
-        """Raises ApiError 400 `special_token_in_text`, naming the text that holds a token or the parts of one."""
+    def cleared(self, endpoint: Endpoint, body: dict[str, Any], *, trusted: bool) -> dict[str, Any]:
+        """The request without a control token in what becomes its prompt; `body` is left as it is.
+
+        trusted: the caller may send a whole prompt to /v1/completions, control tokens included. Raises ApiError 400
+        `special_token_in_text`, naming the text that holds a token or the parts of one. In the mode `escape` that is
+        left for tokens in several parts, behind JSON's escapes, in the names of keys, and for token ids.
+        """
+        fields = set(PROMPT_FIELDS)
+        if endpoint == "tokenize" or (endpoint == "completions" and trusted):
+            fields -= {"prompt", "suffix"}  # tokens of a tokenized prompt go back to the client, not to the model
+        if self._mode == "escape":
+            body = body | {field: self._escaped(body[field]) for field in fields & body.keys()}
         for field in PROMPT_FIELDS:
-            if endpoint == "tokenize" and field == "prompt":
-                continue  # its tokens go back to the client, not to the model
-            for path, text in _texts(body.get(field), field):
-                if self._pattern.search(text):
-                    message = f"{path}: the text contains a control token of the model"
-                    raise bad_request(message, path, "special_token_in_text")
+            if field in fields:
+                self._refuse(body.get(field), field)
+        return body
+
+    def _refuse(self, value: Any, field: str) -> None:
+        for path, text in _texts(value, field):
+            if self._pattern.search(text):
+                raise _refusal(path)
+        if field == "prompt" and isinstance(value, list):
+            prompts = {field: value} if value and isinstance(value[0], int) else dict(_numbered(value, field))
+            for path, ids in prompts.items():
+                # The token that begins a text is the one that a prompt of ids has to begin with.
+                if isinstance(ids, list) and not self._ids.isdisjoint(ids[ids[:1] == [self._first_id] :]):
+                    raise _refusal(path)
+
+    def _escaped(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._pattern.sub(lambda found: found[0][0] + WORD_JOINER + found[0][1:], value)
+        if isinstance(value, list):
+            return [self._escaped(item) for item in value]
+        if isinstance(value, dict):
+            return {key: item if key == "image_url" else self._escaped(item) for key, item in value.items()}
+        return value
+
+
+def _refusal(path: str) -> ApiError:
+    return bad_request(f"{path}: the text contains a control token of the model", path, "special_token_in_text")
+
+
+def _numbered(values: list[Any], path: str) -> Iterator[tuple[str, Any]]:
+    for index, value in enumerate(values):
+        yield f"{path}[{index}]", value
 
 
 def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -57,8 +101,8 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
             except (ValueError, RecursionError):
                 return
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _texts(item, f"{path}[{index}]")
+        for item_path, item in _numbered(value, path):
+            yield from _texts(item, item_path)
         yield path, _joined(value, trimmed=False)
         yield path, _joined(value, trimmed=True)
     elif isinstance(value, dict):

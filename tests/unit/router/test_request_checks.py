@@ -17,6 +17,10 @@ INPUT = {"input": "hi"}
         ("chat", HELLO, {"stream_options": {"include_usage": True}}, "stream_options"),
         ("chat", HELLO, {"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
         ("chat", HELLO, {"kv_transfer_params": {"prompt_token_ids": [1]}}, "kv_transfer_params"),
+        ("chat", HELLO, {"n": 5}, "n"),
+        ("chat", HELLO, {"n": "5"}, "n"),
+        ("completions", PROMPT, {"n": 2, "prompt": ["a", "b", "c"]}, "n"),
+        ("completions", {"prompt": [1, 2, 3, 4, 5]}, {"n": 5}, "n"),
         ("completions", PROMPT, {"max_tokens": "x"}, "max_tokens"),
         ("completions", PROMPT, {"prompt_embeds": "x"}, "prompt_embeds"),
         ("responses", INPUT, {"background": True}, "background"),
@@ -27,13 +31,13 @@ INPUT = {"input": "hi"}
     ],
 )
 def test_vllms_request_model_decides(endpoint, good, change, param):
-    check_request(endpoint, good)
+    check_request(endpoint, good, 4)
     with pytest.raises(ApiError) as caught:
-        check_request(endpoint, good | change)
+        check_request(endpoint, good | change, 4)
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_the_clients_body_is_left_as_it_is():
     body = {"input": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}]}
-    check_request("responses", body)
+    check_request("responses", body, 4)
     assert body["input"][0]["content"] == [{"type": "output_text", "text": "x"}]
