@@ -11,20 +11,14 @@ from typing import Any
 
 from llm_pool.embeddings import ImageEmbedding
 from llm_pool.errors import EmbeddingError
-
-# A placeholder of a chat is {"type": "image_embeds", "image_embeds": i}. In the input of a response it is
-# {"type": "input_image", "image_url": "i", "detail": "auto"}, since vLLM's request model takes no embeddings there.
-CHAT_TYPE = "image_embeds"
-RESPONSES_TYPE = "input_image"
-# Where messages, and the items of a response's input, may hold content.
-CONTENTS = ("content", "output")
+from llm_pool.placeholders import content_lists, image_number, is_placeholder
 
 
 def vllm_parts(images: Sequence[ImageEmbedding], tickets: Sequence[str]) -> list[dict[str, Any]]:
     """The content part of each image, with its ticket."""
     return [
         {
-            "type": CHAT_TYPE,
+            "type": "image_embeds",
             "uuid": image.hash,
             "image_embeds": {
                 "image_embeds": ticket,
@@ -48,17 +42,10 @@ def fill(items: Any, parts: Sequence[dict[str, Any]]) -> None:
         content[place] = part
 
 
-def _placeholders(items: Any) -> Iterator[tuple[list[Any], int, Any]]:
+def _placeholders(items: Any) -> Iterator[tuple[list[Any], int, int | None]]:
     """(content list, place in it, image's number); what is malformed otherwise is left to vLLM's own validation."""
     for item in items if isinstance(items, list) else []:
-        for name in CONTENTS:
-            content = item.get(name) if isinstance(item, dict) else None
-            if not isinstance(content, list):
-                continue
+        for _, content in content_lists(item):
             for place, part in enumerate(content):
-                kind = part.get("type") if isinstance(part, dict) else None
-                if kind == CHAT_TYPE:
-                    yield content, place, part.get("image_embeds")
-                elif kind == RESPONSES_TYPE:
-                    number = part.get("image_url")
-                    yield content, place, int(number) if isinstance(number, str) and number.isdecimal() else None
+                if is_placeholder(part):
+                    yield content, place, image_number(part)

@@ -1,4 +1,4 @@
-"""What a decoder is asked and what it answers through its Serve handle; plain dataclasses, no vLLM import."""
+"""What a decoder is asked and what it answers through its Serve handle; plain types, no vLLM import."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Pipeline:
         The decoder's own refusals come as a Reply with their status. Raises ApiError for everything that the Router
         refuses or that went wrong between the pools.
         """
-        body, parts = split_images(body, "input" if endpoint == "responses" else "messages", self._settings.max_images)
+        body, parts = split_images(endpoint, body, self._settings.max_images)
         max_tiles = self._max_tiles(body)
         body.pop("mm_processor_kwargs", None)
         with ExitStack() as held:

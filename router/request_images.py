@@ -1,7 +1,7 @@
 """The image parts of a request: found in prompt order, and replaced before the request goes to a decoder.
 
 A chat holds {"type": "image_url", "image_url": {"url": ...}}, the input of a response {"type": "input_image",
-"image_url": ...}. The decoder gets a placeholder (see llm_pool/image_parts.py) with the image's place in the hand-off;
+"image_url": ...}. The decoder gets a placeholder (see llm_pool/placeholders.py) with the image's place in the hand-off;
 the bytes stay behind.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from llm_pool.placeholders import content_lists, placeholder
+from llm_pool.reply import Endpoint
 from router.errors import bad_request
 
 # Part types without media, which vLLM renders itself.
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
-# Where a message, or an item of a response's input, may hold parts.
-CONTENTS = ("content", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,14 @@ class ImagePart:
     one_tile: bool
 
 
-def split_images(body: dict[str, Any], field: str, max_images: int) -> tuple[dict[str, Any], list[ImagePart]]:
+def split_images(endpoint: Endpoint, body: dict[str, Any], max_images: int) -> tuple[dict[str, Any], list[ImagePart]]:
     """(the body for the decoder, the images in prompt order). `body` is left as it is.
 
-    field: `messages` of a chat, or `input` of a response. Raises ApiError 400, naming the part: an unknown part type, a
-    media type that the model lacks, a missing or malformed image, an image in an answer of the model's, too many
-    images. Everything else is left to the decoder's own validation.
+    Raises ApiError 400, naming the part: an unknown part type, a media type that the model lacks, a missing or
+    malformed image, an image in an answer of the model's, too many images. Everything else is left to the decoder's
+    own validation.
     """
+    field = "input" if endpoint == "responses" else "messages"
     items = body.get(field)
     if not isinstance(items, list):
         return body, []
@@ -41,10 +42,7 @@ def split_images(body: dict[str, Any], field: str, max_images: int) -> tuple[dic
     new_items = []
     for i, item in enumerate(items):
         new_item = item
-        for name in CONTENTS:
-            content = item.get(name) if isinstance(item, dict) else None
-            if not isinstance(content, list):
-                continue
+        for name, content in content_lists(item):
             parts = []
             for p, part in enumerate(content):
                 path = f"{field}[{i}].{name}[{p}]"
@@ -54,20 +52,14 @@ def split_images(body: dict[str, Any], field: str, max_images: int) -> tuple[dic
                     continue
                 if len(images) == max_images:
                     raise bad_request(f"{path}: at most {max_images} images are allowed in one request", path)
-                if field == "input" and item.get("role") == "assistant":
+                if endpoint == "responses" and item.get("role") == "assistant":
                     # vLLM takes nothing but text from there.
                     raise bad_request(f"{path}: an answer of the assistant cannot hold an image", path)
-                parts.append(_placeholder(field, len(images)))
+                parts.append(placeholder(endpoint, len(images)))
                 images.append(image)
             new_item = {**new_item, name: parts}
         new_items.append(new_item)
     return {**body, field: new_items}, images
-
-
-def _placeholder(field: str, index: int) -> dict[str, Any]:
-    if field == "input":
-        return {"type": "input_image", "image_url": str(index), "detail": "auto"}
-    return {"type": "image_embeds", "image_embeds": index}
 
 
 def _image_of(part: Any, path: str) -> ImagePart | None:

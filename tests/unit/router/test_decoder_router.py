@@ -36,10 +36,10 @@ def hand_off(*hashes: str) -> HandOff:
     return HandOff("bfloat16", "f", tuple(ImageShard(name, 1, (1, 1)) for name in hashes))
 
 
-def call(number: int, *messages, method: str = "chat") -> SimpleNamespace:
+def call(number: int, *messages, method: str = "answer") -> SimpleNamespace:
     return SimpleNamespace(
         metadata=SimpleNamespace(internal_request_id=str(number), call_method=method),
-        args=[{"messages": list(messages)}, None],
+        args=["chat", {"messages": list(messages)}, None],
         future=asyncio.Future(),
         routing_context=SimpleNamespace(should_backoff=False),
     )
@@ -111,3 +111,16 @@ def test_a_picture_in_a_later_turn_changes_no_beginning():
     alone = beginning_of({"messages": first[:1]}, None)
     assert alone == beginning_of({"messages": [*first, user(picture(0), "What?")]}, hand_off("x"))
     assert alone != beginning_of({"messages": first[:1], "tools": [{"type": "function"}]}, None)
+
+
+def test_responses_and_completions_have_beginnings_too():
+    def asked(*parts):
+        return {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}, *parts]}]}
+
+    image = {"type": "input_image", "image_url": "0", "detail": "auto"}
+    one = beginning_of(asked(image), hand_off("x"))
+    assert one == beginning_of(asked(image) | {"temperature": 1}, hand_off("x"))
+    assert one != beginning_of(asked(image), hand_off("y"))
+    assert one != beginning_of(asked(image) | {"instructions": "Be brief."}, hand_off("x"))
+    assert beginning_of({"prompt": "a" * 2000}, None) == beginning_of({"prompt": "a" * 1999 + "b"}, None)
+    assert beginning_of({"prompt": [1, 2]}, None) != beginning_of({"prompt": [1, 3]}, None)

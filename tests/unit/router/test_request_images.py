@@ -23,7 +23,7 @@ def chat(*contents):
 def test_images_are_taken_in_prompt_order_and_replaced_by_their_place():
     body = chat([image("a"), text(), image("b")], "plain", [text(), image("c")])
     before = copy.deepcopy(body)
-    out, images = split_images(body, "messages", 16)
+    out, images = split_images("chat", body, 16)
     assert [(i.path, i.url) for i in images] == [
         ("messages[0].content[0]", "a"),
         ("messages[0].content[2]", "b"),
@@ -40,17 +40,17 @@ def test_images_are_taken_in_prompt_order_and_replaced_by_their_place():
 
 
 def test_a_url_may_stand_without_its_object():
-    _, [found] = split_images(chat([{"type": "image_url", "image_url": URL}]), "messages", 1)
+    _, [found] = split_images("chat", chat([{"type": "image_url", "image_url": URL}]), 1)
     assert found.url == URL
 
 
 def test_low_detail_is_one_tile():
-    _, images = split_images(chat([image(detail="low"), image(detail="high"), image()]), "messages", 3)
+    _, images = split_images("chat", chat([image(detail="low"), image(detail="high"), image()]), 3)
     assert [i.one_tile for i in images] == [True, False, False]
 
 
 def test_a_clients_uuid_goes_no_further():
-    out, _ = split_images(chat([image() | {"uuid": "mine"}]), "messages", 1)
+    out, _ = split_images("chat", chat([image() | {"uuid": "mine"}]), 1)
     assert "uuid" not in out["messages"][0]["content"][0]
 
 
@@ -72,20 +72,20 @@ def test_a_clients_uuid_goes_no_further():
 )
 def test_a_bad_part_is_named(part, param):
     with pytest.raises(ApiError) as caught:
-        split_images(chat([text(), part]), "messages", 16)
+        split_images("chat", chat([text(), part]), 16)
     assert caught.value.status == 400
     assert caught.value.param == param
 
 
 def test_too_many_images():
     with pytest.raises(ApiError, match="at most 2 images") as caught:
-        split_images(chat([image(), image()], [image()]), "messages", 2)
+        split_images("chat", chat([image(), image()], [image()]), 2)
     assert caught.value.param == "messages[1].content[0]"
 
 
 @pytest.mark.parametrize("messages", [None, "x", [None], ["x"], [{"role": "user"}], [{"content": None}]])
 def test_other_faults_are_left_to_the_validation(messages):
-    assert split_images({"messages": messages}, "messages", 1)[1] == []
+    assert split_images("chat", {"messages": messages}, 1)[1] == []
 
 
 def test_the_input_of_a_response():
@@ -97,7 +97,7 @@ def test_the_input_of_a_response():
             {"type": "reasoning", "summary": []},
         ]
     }
-    out, images = split_images(body, "input", 2)
+    out, images = split_images("responses", body, 2)
     assert [i.path for i in images] == ["input[0].content[1]", "input[1].output[0]"]
     assert [i.one_tile for i in images] == [True, True]
     assert out["input"][0]["content"][1] == {"type": "input_image", "image_url": "0", "detail": "auto"}
@@ -117,5 +117,5 @@ def test_the_input_of_a_response():
 )
 def test_a_bad_part_of_an_input_is_named(role, part, param):
     with pytest.raises(ApiError) as caught:
-        split_images({"input": [{"role": role, "content": [part]}]}, "input", 16)
+        split_images("responses", {"input": [{"role": role, "content": [part]}]}, 16)
     assert (caught.value.status, caught.value.param) == (400, param)
