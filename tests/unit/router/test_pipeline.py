@@ -154,28 +154,28 @@ TILE = 3 * 336 * 336
 async def test_pictures_that_do_not_fit_beside_others_are_refused_until_those_are_done(make_pipe, pools):
     pipe = make_pipe(in_flight_bytes=4 * TILE)
     pools.encode_script = [0.2]
-    first = asyncio.create_task(pipe.answer(chat(part(picture(0, (672, 336)))), "id"))
+    first = asyncio.create_task(pipe.answer("chat", chat(part(picture(0, (672, 336)))), "id"))
     await asyncio.sleep(0.1)
     error = await refusal(pipe, chat(part(picture(1, (672, 336)))))
     assert (error.status, error.code, error.retry_after_s) == (429, "memory_full", 1)
     await first
-    assert (await pipe.answer(chat(part(picture(1, (672, 336)))), "id")).head == OK
+    assert (await pipe.answer("chat", chat(part(picture(1, (672, 336)))), "id")).head == OK
     assert (await refusal(pipe, chat(part(picture(2, (1344, 1344)))))).status == 413
 
 
 async def test_an_embedding_takes_room_until_its_answer_ends(pipe, pools):
-    await pipe.answer(chat("warm-up", part(picture(0))), "id")
+    await pipe.answer("chat", chat("warm-up", part(picture(0))), "id")
     pools.decode_script = [[Reply(200, True, "data: 1\n\n"), "data: 2\n\n"]]
-    answer = await pipe.answer(chat(part(picture(1)), stream=True), "id")
+    answer = await pipe.answer("chat", chat(part(picture(1)), stream=True), "id")
     assert pipe._budget.bytes == 1000
     assert [chunk async for chunk in answer.rest] == ["data: 2\n\n"]
     assert pipe._budget.bytes == 0
 
 
 async def test_a_stream_that_nobody_reads_gives_its_room_back(pipe, pools):
-    await pipe.answer(chat("warm-up", part(picture(0))), "id")
+    await pipe.answer("chat", chat("warm-up", part(picture(0))), "id")
     pools.decode_script = [[Reply(200, True, "data: 1\n\n"), "data: 2\n\n"]]
-    answer = await pipe.answer(chat(part(picture(1)), stream=True), "id")
+    answer = await pipe.answer("chat", chat(part(picture(1)), stream=True), "id")
     del answer
     await asyncio.sleep(0.01)
     assert pipe._budget.bytes == 0
