@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +9,18 @@ from typing import Any
 
 import torch
 
+from benchmarks.checkpoint import write_checkpoint
 from encoder_pool.geometry import VisionGeometry
 from tests.vision_reference import reference_tower
+
+# One dense layer: every second one would have experts.
+_NARROW_TEXT: dict[str, Any] = {
+    "num_hidden_layers": 1,
+    "no_rope_layers": [1],
+    "layer_types": ["chunked_attention"],
+    "interleave_moe_layer_step": 2,
+    "moe_layers": [],
+}
 
 
 def normalize(tiles: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -50,7 +58,7 @@ class VllmEncoder:
         from vllm.model_executor.models.mllama4 import Llama4ForConditionalGeneration
 
         self._folder = tempfile.TemporaryDirectory()
-        _write_model(Path(self._folder.name), geometry, max_tokens)
+        write_checkpoint(Path(self._folder.name), geometry, _NARROW_TEXT | {"max_position_embeddings": max_tokens})
         arguments = EngineArgs(
             model=self._folder.name,
             dtype="bfloat16",
@@ -104,34 +112,3 @@ class VllmEncoder:
     def graph(manager: Any, pixels: torch.Tensor, images: Sequence[int]) -> list[torch.Tensor]:
         """Encodes images of these numbers of tiles through a manager of `capture`."""
         return manager.execute({"pixel_values": pixels, "patches_per_image": torch.tensor(images)})
-
-
-def _write_model(folder: Path, geometry: VisionGeometry, max_positions: int) -> None:
-    """A demo checkpoint's configuration, tokenizer and processor with the real vision sizes and a narrow text model."""
-    from demo.make_checkpoint import make_checkpoint
-
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    make_checkpoint(folder)
-    for shard in folder.glob("*.safetensors*"):
-        shard.unlink()
-    config = json.loads((folder / "config.json").read_text())
-    config["text_config"] |= {
-        "hidden_size": geometry.text_width,
-        "num_hidden_layers": 1,
-        "no_rope_layers": [1],
-        "layer_types": ["chunked_attention"],
-        # Dense: every second layer would have experts, and there is one.
-        "interleave_moe_layer_step": 2,
-        "moe_layers": [],
-        "max_position_embeddings": max_positions,
-    }
-    config["vision_config"] |= {
-        "hidden_size": geometry.width,
-        "num_hidden_layers": geometry.layers,
-        "num_attention_heads": geometry.heads,
-        "intermediate_size": geometry.mlp_width,
-        "projector_input_dim": geometry.adapter_width,
-        "projector_output_dim": geometry.adapter_out,
-        "vision_output_dim": geometry.adapter_out,
-    }
-    (folder / "config.json").write_text(json.dumps(config))

@@ -1,0 +1,41 @@
+"""Which cells run, and at which rate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks.parity.__main__ import MUST_HAVE, Grid
+from benchmarks.parity.sizes import TINY, scout
+
+
+def grid(out: Path, only: list[str], resume: bool = False) -> Grid:
+    return Grid(argparse.Namespace(out=out, only=only, resume=resume, limit_s=60), {})
+
+
+def test_only_picks_and_resume_leaves_out(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    assert len(grid(out, MUST_HAVE).wanted("tessera")) == 9
+    assert grid(out, MUST_HAVE).wanted("tessera, mps") == []
+    first = grid(out, ["tessera/mixed chat/*"])
+    assert first.wanted("tessera") == [("mixed chat", load) for load in ("burst", "half", "full")]
+    first.result["cells"]["tessera/mixed chat/half"] = {}
+    out.write_text(json.dumps(first.result))
+    assert len(grid(out, ["tessera/mixed chat/*"]).wanted("tessera")) == 3
+    assert len(grid(out, ["tessera/mixed chat/*"], resume=True).wanted("tessera")) == 2
+
+
+def test_rates_are_shares_of_the_reference(tmp_path: Path) -> None:
+    cells = grid(tmp_path / "result.json", MUST_HAVE)
+    size = scout(8)
+    assert cells._amount("text only", "burst", size) == (256, math.inf)
+    with pytest.raises(SystemExit, match="vllm eager/text only/burst"):
+        cells._amount("text only", "half", size)
+    cells.result["cells"]["vllm eager/text only/burst"] = {"requests_per_s": 20.0}
+    assert cells._amount("text only", "half", size) == (80, 10.0)
+    assert cells._amount("text only", "full", size) == (160, 20.0)
+    assert cells._amount("text only", "full", TINY)[0] < 160
