@@ -121,7 +121,8 @@ class GraphManager:
             else:
                 for key, value in self._model.replay_inputs(part).items():
                     self._buffers[key][: step.tiles].copy_(value)
-                    self._buffers[key][step.tiles : step.budget].zero_()
+                    if step.tiles < step.budget:
+                        self._buffers[key][step.tiles : step.budget].zero_()
                 self._graphs[step.budget].replay()
                 target.copy_(self._output[: target.shape[0]])
             start += step.tiles

@@ -8,20 +8,24 @@ burst of the same workload, which therefore comes first.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import itertools
 import json
 import math
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.parity.load import MOST_AT_ONCE, SLO, requests_at, run_load
 from benchmarks.parity.report import markdown, plot
-from benchmarks.parity.servers import CONFIGURATIONS, gpu_memory_gib, running
+from benchmarks.parity.servers import CONFIGURATIONS, Server, gpu_memory_gib, running
 from benchmarks.parity.sizes import HAS_GPU, TINY, ModelSize, scout
 from benchmarks.parity.workloads import WORKLOADS
 
@@ -43,6 +47,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=MUST_HAVE, metavar="CELL", help="cells to run, with * and ?")
     parser.add_argument("--resume", action="store_true", help="keep the cells of --out that are there already")
     parser.add_argument("--limit-s", type=float, default=460, help="no cell begins after so many seconds")
+    parser.add_argument(
+        "--together", action="store_true", help="start all servers at once: saves time, and the others are idle beside"
+    )
     parser.add_argument("--text-layers", type=int, default=8, help="layers of Scout's text model")
     parser.add_argument("--tiny", action="store_true", help="a rehearsal with the demo's size, on a CPU too")
     parser.add_argument("--port", type=int, default=8120)
@@ -63,6 +70,7 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         "model": "the demo's size" if options.tiny else f"Scout, {options.text_layers} text layers, dummy weights",
         "slo_ms": SLO,
         "most_at_once": MOST_AT_ONCE,
+        "together": options.together,
     }
 
 
@@ -87,26 +95,40 @@ class Grid:
         ]
 
     def run(self, size: ModelSize, checkpoint: Path, folder: Path) -> None:
-        for configuration in CONFIGURATIONS:
-            cells = self.wanted(configuration)
-            if not cells or time.monotonic() > self._deadline:
-                continue
-            with running(configuration, size, checkpoint, folder, self._options.port) as server:
-                self.result["servers"][configuration] = {
-                    "command": server.command,
-                    "start_s": server.start_s,
-                    "gpu_gib": gpu_memory_gib(),
-                }
-                for workload, count in WARM_UP.items():
-                    count = max(4, round(count * size.scale))
-                    run_load(server, WORKLOADS[workload], count, math.inf, f"warm-up/{workload}", folder)
-                for workload, load in cells:
-                    if time.monotonic() > self._deadline:
-                        break
-                    count, rate = self._amount(workload, load, size)
-                    cell = run_load(server, WORKLOADS[workload], count, rate, f"{workload}/{load}", folder)
-                    self.result["cells"][f"{configuration}/{workload}/{load}"] = cell
-                    self._options.out.write_text(json.dumps(self.result, indent=1) + "\n")
+        """Runs the cells, one server after the other; with `together`, all servers are started at once before."""
+        wanted = {name: cells for name in CONFIGURATIONS if (cells := self.wanted(name))}
+        start = partial(running, size=size, checkpoint=checkpoint, folder=folder)
+        ports = itertools.count(self._options.port)
+        if not self._options.together:
+            for configuration, cells in wanted.items():
+                if time.monotonic() < self._deadline:
+                    with start(configuration, port=next(ports)) as server:
+                        self._run_cells(configuration, server, cells, size, folder)
+            return
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(wanted)) as pool:
+            started = [pool.submit(stack.enter_context, start(name, port=next(ports))) for name in wanted]
+            for (configuration, cells), server in zip(wanted.items(), started, strict=True):
+                self._run_cells(configuration, server.result(), cells, size, folder)
+
+    def _run_cells(
+        self, configuration: str, server: Server, cells: list[tuple[str, str]], size: ModelSize, folder: Path
+    ) -> None:
+        self.result["servers"][configuration] = {
+            "command": server.command,
+            "start_s": server.start_s,
+            "gpu_gib": gpu_memory_gib(),
+        }
+        for workload, count in WARM_UP.items():
+            run_load(
+                server, WORKLOADS[workload], max(4, round(count * size.scale)), math.inf, f"warm-up/{workload}", folder
+            )
+        for workload, load in cells:
+            if time.monotonic() > self._deadline:
+                break
+            count, rate = self._amount(workload, load, size)
+            cell = run_load(server, WORKLOADS[workload], count, rate, f"{workload}/{load}", folder)
+            self.result["cells"][f"{configuration}/{workload}/{load}"] = cell
+            self._options.out.write_text(json.dumps(self.result, indent=1) + "\n")
 
     def _amount(self, workload: str, load: str, size: ModelSize) -> tuple[int, float]:
         """Number of requests of a cell, and how many a second."""

@@ -16,7 +16,7 @@ SLO = {"ttft": 500, "tpot": 50}
 MOST_AT_ONCE = 64
 METRICS = ("ttft", "tpot", "itl")
 # Requests of a cell with a rate: so many seconds of it, within these bounds.
-SECONDS = 8
+SECONDS = 6
 FEWEST, MOST = 16, 400
 
 

@@ -44,6 +44,11 @@ def markdown(result: dict[str, Any]) -> str:
         f"In brackets: number of requests. Burst: at most {machine['most_at_once']} at once. Goodput: requests "
         f"a second with {slo}.",
     ]
+    if machine["together"]:
+        lines += [
+            "",
+            "All servers were on the GPU at once, idle while another one was measured; memory is of all of them.",
+        ]
     for workload, cells in _by_workload(result).items():
         lines += ["", f"### {workload}", "", "| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
         for load in dict.fromkeys(load for load, _ in cells):

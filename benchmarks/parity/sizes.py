@@ -42,7 +42,7 @@ class ModelSize:
             return args | {"enforce_eager": True}
         # vLLM only compares its share with what is free at start. No inductor: it would take minutes of every start.
         return args | {
-            "gpu_memory_utilization": 0.6,
+            "gpu_memory_utilization": 0.3,
             "compilation_config": {
                 "mode": 0,
                 "cudagraph_mode": "FULL_DECODE_ONLY",
@@ -68,7 +68,7 @@ def scout(text_layers: int) -> ModelSize:
         "no_rope_layers": rope,
         "layer_types": ["chunked_attention" if r else "full_attention" for r in rope],
     }
-    return ModelSize(SCOUT, text, kv_cache_bytes=8 * GIB, scale=1.0)
+    return ModelSize(SCOUT, text, kv_cache_bytes=4 * GIB, scale=1.0)
 
 
 # For rehearsals on a CPU: the figures mean nothing.

@@ -36,6 +36,6 @@ def test_rates_are_shares_of_the_reference(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="vllm eager/text only/burst"):
         cells._amount("text only", "half", size)
     cells.result["cells"]["vllm eager/text only/burst"] = {"requests_per_s": 20.0}
-    assert cells._amount("text only", "half", size) == (80, 10.0)
-    assert cells._amount("text only", "full", size) == (160, 20.0)
-    assert cells._amount("text only", "full", TINY)[0] < 160
+    assert cells._amount("text only", "half", size) == (60, 10.0)
+    assert cells._amount("text only", "full", size) == (120, 20.0)
+    assert cells._amount("text only", "full", TINY)[0] < 120

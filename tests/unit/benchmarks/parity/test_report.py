@@ -20,7 +20,7 @@ def cell(requests_per_s: float, ttft_ms: float, failed: int = 0) -> dict[str, An
 RESULT: dict[str, Any] = {
     "machine": {
         "date": "2026-01-01", "gpu": "a GPU", "versions": {"vllm": "0"}, "model": "a model", "slo_ms": {"ttft": 500},
-        "most_at_once": 64,
+        "most_at_once": 64, "together": True,
     },
     "servers": {"vllm eager": {"start_s": 30.0}},
     "cells": {
