@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncGenerator
 
@@ -39,16 +40,16 @@ class EncoderPool:
         self._batcher = TileBatcher(loaded.runner, encoder.max_queued_tiles, self._metrics.batch, self._metrics.queued)
 
     async def encode(
-        self, tiles: np.ndarray, images: list[ImageShard]
+        self, tiles: np.ndarray, images: list[ImageShard], timeout_s: float = math.inf
     ) -> AsyncGenerator[np.ndarray | EmbeddingMeta, None]:
         """Encodes the tiles of all shards, uint8 [sum of their tiles, channels, tile, tile], in order.
 
         Yields for each shard one array [tiles * tokens_per_tile, text_width] in the carrier dtype (see wire.py), then
-        one EmbeddingMeta. Raises ValueError where the arguments do not fit, QueueFullError and
-        NonFiniteEmbeddingsError.
+        one EmbeddingMeta. Raises ValueError where the arguments do not fit, QueueFullError, TimeoutError where the
+        tiles still wait after `timeout_s`, and NonFiniteEmbeddingsError.
         """
         self._validate(tiles, images)
-        rows = await self._batcher.encode(tiles)
+        rows = await self._batcher.encode(tiles, timeout_s)
         self._encoded_tiles += len(tiles)
         start = 0
         for image in images:
@@ -73,6 +74,6 @@ class EncoderPool:
         return {"encoded_tiles": self._encoded_tiles, "queued_tiles": self._batcher.queued_tiles}
 
     def check_health(self) -> None:
-        """Raises once an encode has failed for another reason than its values: Serve then replaces the replica."""
+        """Raises once the encoder fails on whatever it is given: Serve then replaces the replica."""
         if self._batcher.failure is not None:
             raise RuntimeError("encoding failed") from self._batcher.failure

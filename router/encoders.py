@@ -48,6 +48,7 @@ class Encoders:
             async with asyncio.timeout(self._timeout_s):
                 encoded = await gather(self._encode_shard(images, shard, request_id) for shard in plan)
         except TimeoutError:
+            # Ours, or that of an encoder which had not begun.
             raise unavailable("the encoders did not answer in time", "encoder_timeout") from None
         return _join(images, plan, encoded)
 
@@ -58,7 +59,7 @@ class Encoders:
         ]
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                encoded = await handoff.encode(self._handle, tiles, asked)
+                encoded = await handoff.encode(self._handle, tiles, asked, self._timeout_s)
             except RayActorError:
                 logger.warning("request %s: an encoder died under encode attempt %d", request_id, attempt)
                 continue
@@ -67,6 +68,8 @@ class Encoders:
                 raise unavailable(message, "encoder_unavailable") from None
             except (BackPressureError, QueueFullError):
                 raise ApiError(429, "too many pictures are waiting to be encoded", retry_after_s=1) from None
+            except TimeoutError:
+                raise
             except RayTaskError as error:
                 logger.error("request %s: the encoder failed: %s", request_id, error.cause)
                 raise ApiError(500, "the encoder failed on this request's pictures", code="encoder_failed") from None

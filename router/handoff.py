@@ -52,12 +52,14 @@ def replica_count(handle: DeploymentHandle) -> int:
     return 0 if request_router is None else len(request_router.curr_replicas)
 
 
-async def encode(handle: DeploymentHandle, tiles: NDArray[np.uint8], shards: Sequence[ImageShard]) -> Encoded:
-    """Encodes on one replica; cancelled there when this is cancelled.
+async def encode(
+    handle: DeploymentHandle, tiles: NDArray[np.uint8], shards: Sequence[ImageShard], timeout_s: float
+) -> Encoded:
+    """Encodes on one replica, which drops it when it has not begun after `timeout_s`, or when this is cancelled.
 
     Raises PoolGoneError, RayActorError (the replica died), and what the encoder raised, as RayTaskError of that type.
     """
-    response = handle.encode.remote(tiles, list(shards))
+    response = handle.encode.remote(tiles, list(shards), timeout_s)
     finished = False
     try:
         generator = await _assigned(handle, response)

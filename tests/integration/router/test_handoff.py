@@ -75,7 +75,7 @@ async def encode_and_decode(probe, images):
     from ray.experimental import get_object_locations
 
     handoff = probe.handoff
-    encoded = await handoff.encode(probe.encoder, tiles(TILES * images), shards(images))
+    encoded = await handoff.encode(probe.encoder, tiles(TILES * images), shards(images), 60)
 
     def locations():
         return [found["node_ids"] for found in get_object_locations(encoded.refs).values()]
@@ -98,7 +98,7 @@ def test_embeddings_never_reach_the_routers_node(probe):
 
 async def failing_encode(probe):
     try:
-        await probe.handoff.encode(probe.encoder, tiles(1)[:, :, :7], shards())
+        await probe.handoff.encode(probe.encoder, tiles(1)[:, :, :7], shards(), 60)
     except ValueError as error:
         return str(error)
 
@@ -125,7 +125,7 @@ async def unplaced_pool(probe):
     assert not probe.handoff.replica_count(handle)
     try:
         async with asyncio.timeout(10):
-            await probe.handoff.encode(handle, tiles(TILES), shards())
+            await probe.handoff.encode(handle, tiles(TILES), shards(), 60)
     except Exception as error:
         return type(error).__name__
 
@@ -140,7 +140,7 @@ def test_a_pool_without_replicas_is_an_error_and_no_wait(probe):
 
 async def cancelled_encodes(probe, count):
     for i in range(count):
-        task = asyncio.create_task(probe.handoff.encode(probe.encoder, tiles(TILES, i), shards()))
+        task = asyncio.create_task(probe.handoff.encode(probe.encoder, tiles(TILES, i), shards(), 60))
         await asyncio.sleep(0.02 * (i % 5))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -148,7 +148,7 @@ async def cancelled_encodes(probe, count):
 
 async def abandoned_decodes(probe, count):
     for _ in range(count):
-        encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards())
+        encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards(), 60)
         hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
         items = probe.handoff.decode(probe.llm, "chat", request() | {"stream": True}, hand_off, "probe", encoded.refs)
         await anext(items)
@@ -162,7 +162,7 @@ async def finished(probe, count):
 
 
 async def finished_once(probe):
-    encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards())
+    encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards(), 60)
     hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
     async for _ in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", encoded.refs):
         pass

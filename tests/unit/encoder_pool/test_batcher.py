@@ -19,7 +19,8 @@ class HeldRunner:
 
     concurrency = 1
 
-    def __init__(self, batch_tiles: int = 10) -> None:
+    def __init__(self, batch_tiles: int = 10, poison: int | None = None) -> None:
+        self._poison = poison
         self.batch_tiles = batch_tiles
         self.batches: list[list[int]] = []
         self.gate = threading.Semaphore(0)
@@ -30,6 +31,8 @@ class HeldRunner:
         assert self.gate.acquire(timeout=10)
         if self.error is not None:
             raise self.error
+        if any(int(item[0]) == self._poison for item in items):
+            raise RuntimeError("poisoned")
         return EncodedBatch(list(items), [item[0] >= 0 for item in items], padding=0, eager=0)
 
 
@@ -107,11 +110,64 @@ async def test_non_finite_output_fails_its_own_request_only() -> None:
     assert batcher.failure is None
 
 
-async def test_a_failing_runner_fails_the_batch_and_the_health() -> None:
+async def test_a_poisoned_item_fails_alone() -> None:
+    runner = HeldRunner(poison=2)
+    batcher = make_batcher(runner, max_queued_tiles=100)
+    tasks = [asyncio.create_task(batcher.encode(item(i))) for i in (9, 1, 2, 3)]
+    runner.gate.release(10)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[2], RuntimeError)
+    assert [int(results[i][0]) for i in (0, 1, 3)] == [9, 1, 3]
+    assert runner.batches == [[9], [1, 2, 3], [1], [2], [0], [3]], "an empty tile tells whose fault it is"
+    assert batcher.failure is None
+
+
+async def test_a_runner_that_always_fails_fails_the_health() -> None:
     runner = HeldRunner()
     runner.error = RuntimeError("device lost")
     batcher = make_batcher(runner, max_queued_tiles=100)
-    runner.gate.release()
+    runner.gate.release(10)
     with pytest.raises(RuntimeError, match="device lost"):
-        await batcher.encode(item(0))
+        await batcher.encode(item(1))
+    await settle()
     assert batcher.failure is runner.error
+
+
+async def test_what_has_waited_too_long_is_dropped() -> None:
+    runner = HeldRunner()
+    batcher = make_batcher(runner, max_queued_tiles=100)
+    tasks = [asyncio.create_task(batcher.encode(item(i), timeout_s)) for i, timeout_s in enumerate((0.01, 0.01, 60))]
+    await asyncio.sleep(0.1)
+    runner.gate.release(10)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert int(results[0][0]) == 0, "what has begun is finished"
+    assert isinstance(results[1], TimeoutError)
+    assert runner.batches == [[0], [2]]
+    assert batcher.queued_tiles == 0
+
+
+async def test_a_queue_of_things_too_old_leaves_the_runner_free() -> None:
+    runner = HeldRunner()
+    batcher = make_batcher(runner, max_queued_tiles=100)
+    first = asyncio.create_task(batcher.encode(item(0)))
+    await settle()
+    old = asyncio.create_task(batcher.encode(item(1), 0.01))
+    await settle()
+    runner.gate.release(10)
+    await asyncio.gather(first, old, return_exceptions=True)
+    assert int((await batcher.encode(item(2)))[0]) == 2
+    assert runner.batches == [[0], [2]]
+
+
+async def test_a_small_request_behind_many_large_ones_waits_for_those_alone() -> None:
+    """Thirty of 17 tiles in batches of at most 64 are ten batches; what comes later does not push in."""
+    runner = HeldRunner(batch_tiles=64)
+    batcher = make_batcher(runner, max_queued_tiles=10_000)
+    large = [asyncio.create_task(batcher.encode(item(i, 17))) for i in range(30)]
+    small = asyncio.create_task(batcher.encode(item(100)))
+    later = [asyncio.create_task(batcher.encode(item(200 + i))) for i in range(50)]
+    runner.gate.release(100)
+    await asyncio.gather(*large, small, *later)
+    assert next(i for i, batch in enumerate(runner.batches) if 100 in batch) <= 11
+    order = [number for batch in runner.batches for number in batch]
+    assert order == [*range(30), 100, *range(200, 250)]

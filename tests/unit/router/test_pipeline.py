@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from ray.exceptions import ActorDiedError, OwnerDiedError
+from ray.exceptions import ActorDiedError, OwnerDiedError, RayTaskError
 
 from encoder_pool.errors import QueueFullError
 from encoder_pool.wire import EmbeddingMeta
@@ -34,7 +34,7 @@ class Pools:
         self.fingerprint = "f"
         self.replicas = 1
 
-    async def encode(self, handle, tiles, shards):
+    async def encode(self, handle, tiles, shards, timeout_s):
         self.encodes.append((tiles, list(shards)))
         step = self.encode_script.pop(0) if self.encode_script else None
         if isinstance(step, BaseException):
@@ -212,6 +212,7 @@ async def test_a_dead_encoder_is_retried_but_not_for_ever(pipe, pools):
         (handoff.PoolGoneError(), 503, "encoder_unavailable"),
         (QueueFullError(), 429, None),
         (5.0, 503, "encoder_timeout"),
+        (RayTaskError("encode", "", TimeoutError()).as_instanceof_cause(), 503, "encoder_timeout"),
     ],
 )
 async def test_what_an_encoder_cannot_do(pipe, pools, failure, status, code):
