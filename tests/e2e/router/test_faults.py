@@ -11,8 +11,9 @@ import httpx
 import psutil
 import pytest
 
+from tests.chat import body, endpoint, post
 from tests.cluster import kill_actors
-from tests.pictures import part, picture, user
+from tests.pictures import part, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RECOVERY_S = 300
@@ -28,14 +29,6 @@ def recovered(tessera):
 def kill(deployment: str) -> None:
     """Ends every replica of a deployment at once."""
     assert kill_actors(f"SERVE_REPLICA::tessera#{deployment}#")
-
-
-def body(tessera, *content, **more) -> dict:
-    return {"model": tessera.model, "messages": [user(*content)], "max_tokens": 4, "temperature": 0} | more
-
-
-def post(tessera, *content, **more) -> httpx.Response:
-    return httpx.post(f"{tessera.url}/v1/chat/completions", json=body(tessera, *content, **more), timeout=120)
 
 
 def wait_for_picture(tessera, seed: int) -> None:
@@ -66,7 +59,7 @@ def stream_until_killed(tessera, end) -> list[str]:
     """The events of a long stream after whose first event `end` is called."""
     long = body(tessera, part(picture(3)), "Go on.", stream=True, max_tokens=8000, ignore_eos=True)
     events = []
-    with httpx.stream("POST", f"{tessera.url}/v1/chat/completions", json=long, timeout=120) as answer:
+    with httpx.stream("POST", endpoint(tessera), json=long, timeout=120) as answer:
         assert answer.status_code == 200
         for line in answer.iter_lines():
             if line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from encoder_pool.wire import ImageShard
 from router import handoff
 from router.embedding_store import CutImage
 from router.encoders import Encoders
+from router.errors import ApiError
+from tests.application import ROOT
 from tests.cluster import actors
 
 REPLICAS = 4
+PLAN = json.loads((ROOT / "tests" / "cases" / "plan" / "shards.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,43 @@ async def test_fewer_tiles_than_replicas(handle):
     assert one.shape == (144, 128)
     spent = sorted(after - start for after, start in zip(await encoded_tiles(handle), before, strict=True))
     assert spent == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("shards", PLAN["ranks"])
+async def test_any_number_of_shards_gives_what_one_gives(handle, monkeypatch, shards):
+    """Fewer tiles than shards, and counts that no number of shards divides; eight are two for each replica."""
+    requests = [
+        [cut(i, tiles, (1, tiles)) for i in range(images)] for tiles in PLAN["tiles"] for images in PLAN["images"]
+    ]
+    whole = [await encode(handle, images, min_tiles=1000) for images in requests]
+    monkeypatch.setattr(handoff, "replica_count", lambda handle: shards)
+    async with asyncio.timeout(60):
+        split = [await encode(handle, images, min_tiles=1) for images in requests]
+    for got, want in zip(split, whole, strict=True):
+        for a, b in zip(got, want, strict=True):
+            assert np.linalg.norm(a - b) / np.linalg.norm(b) < 1e-5
+
+
+@pytest.fixture
+def narrow(three_raylets, tiny_checkpoint):
+    """A pool of one encoder that takes one call at a time, with one more waiting."""
+    pool = EncoderPool.options(
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=1,
+        max_queued_requests=1,
+        request_router_config=RequestRouterConfig(request_router_class="router.shard_router:TileRouter"),
+    ).bind(ModelSettings(source=str(tiny_checkpoint), dtype="float32"), EncoderSettings(cpu_threads=1))
+    yield serve.run(pool, name="narrow", route_prefix=None)
+    serve.delete("narrow")
+
+
+async def test_a_full_pool_refuses_for_now_and_answers_what_it_took(narrow):
+    images = [cut(i, 5, (2, 2)) for i in range(20)]
+    results = await asyncio.gather(*(encode(narrow, [image], 100) for image in images), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, BaseException)]
+    assert 0 < len(refused) < 20
+    assert {(type(error), error.status, error.retry_after_s) for error in refused} == {(ApiError, 429, 1)}
+    assert (await encode(narrow, images[:1], 100))[0].shape == (5 * 144, 128)
 
 
 async def test_an_encoder_killed_under_load_is_not_seen(handle):

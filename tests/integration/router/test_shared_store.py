@@ -99,9 +99,9 @@ async def stats(encoder) -> dict[str, int]:
     return await encoder.stats.remote()
 
 
-async def occupy(encoder):
-    """A call that keeps the encoder busy for a few seconds, and everything else waiting."""
-    busy = encoder.options(stream=True).encode.remote(tiles(150), [ImageShard(name(0), 150, (1, 1))])
+async def occupy(encoder, count: int = 150):
+    """A call that keeps the encoder busy, for seconds, and everything else waiting."""
+    busy = encoder.options(stream=True).encode.remote(tiles(count), [ImageShard(name(0), count, (1, 1))])
     await asyncio.sleep(0.3)
     return busy
 
@@ -169,7 +169,7 @@ async def test_the_last_to_leave_ends_the_encode(fronts, encoder):
 
 async def test_a_router_that_dies_waits_no_more(fronts, encoder):
     await fronts.encode.remote(140)
-    busy = await occupy(encoder)
+    busy = await occupy(encoder, 600)
     with pytest.raises(Exception, match="died"):
         await fronts.encode_and_die.remote(141)
 
