@@ -74,6 +74,10 @@ def tessera(
     args = config["applications"][0]["args"]
     for section, resource in ROOMS.items():
         args[section]["resources"] = {resource: 0.1}
-    args["router"] |= {"fetch_private_networks": [f"{WEB_HOST}/32"], "fetch_timeout_s": 3}
+    args["router"] |= {
+        "fetch_private_networks": [f"{WEB_HOST}/32"],
+        "fetch_timeout_s": 3,
+        "embedding_store_bytes": 16 * 2**20,
+    }
     with serve_run(config, three_raylets.address, tmp_path_factory.mktemp("application")) as running:
         yield running

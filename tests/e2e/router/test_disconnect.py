@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 
 import httpx
 import pytest
 from ray import serve
 
+from tests.chat import endpoint
+from tests.cluster import bytes_used
 from tests.pictures import part, picture, user
 
 SETTLE_S = 10
@@ -77,4 +80,36 @@ async def test_leaving_at_any_time_leaves_nothing_behind(tessera, stats):
             await asyncio.gather(call, return_exceptions=True)
         assert await settled(stats) == {"unfinished": 0, "tickets": 0}
         answer = await client.post(url, json=long_request(tessera, max_tokens=2))
+        assert answer.status_code == 200
+
+
+@pytest.mark.slow
+async def test_five_hundred_clients_that_leave_at_random_leave_nothing_behind(tessera, stats):
+    """Streamed and not, with pictures that are new and pictures that are not; sixteen at a time."""
+    rng = random.Random(43)
+    encoder = serve.get_deployment_handle("EncoderPool", "tessera")
+    # What the store may keep meanwhile, and less than what the five hundred would leave.
+    room = bytes_used() + 16 * 2**20
+    slots = asyncio.Semaphore(16)
+    async with httpx.AsyncClient(timeout=60) as client:
+
+        async def leave(number: int) -> None:
+            image = part(picture(rng.randrange(250), (700, 700)))
+            request = long_request(tessera, messages=[user(image, "Tell.")], stream=bool(number % 2))
+            async with slots:
+                call = asyncio.create_task(client.post(endpoint(tessera), json=request))
+                await asyncio.sleep(rng.uniform(0, 0.6))
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+
+        await asyncio.gather(*(leave(number) for number in range(500)))
+        assert await settled(stats) == {"unfinished": 0, "tickets": 0}
+        queued = await asyncio.to_thread(lambda: encoder.stats.remote().result(timeout_s=30)["queued_tiles"])
+        assert queued == 0
+        for _ in range(SETTLE_S * 4):
+            if bytes_used() <= room:
+                break
+            await asyncio.sleep(0.25)
+        assert bytes_used() <= room
+        answer = await client.post(endpoint(tessera), json=long_request(tessera, max_tokens=2))
         assert answer.status_code == 200

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import time
+from collections import Counter
 
 import httpx
 import psutil
 import pytest
 
 from tests.chat import body, endpoint, post
-from tests.cluster import kill_actors
+from tests.cluster import actors, kill_actors
 from tests.pictures import part, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -95,3 +97,55 @@ def test_a_decoder_that_dies_within_a_stream_ends_it_with_an_error(tessera, reco
     assert set(json.loads(events[-1])["error"]) == {"message", "type", "param", "code"}
     refused = post(tessera, "Hello?")
     assert refused.status_code in (200, 503), refused.text
+
+
+async def test_an_engine_that_dies_under_load_is_replaced(tessera, recovered):
+    """Whoever is not answered is told to come back, none waits for ever, and the replica does not stay as it is."""
+    answers: list[httpx.Response] = []
+
+    async def client_until(done: asyncio.Event) -> None:
+        async with httpx.AsyncClient(timeout=120) as client:
+            while not done.is_set():
+                answers.append(await client.post(endpoint(tessera), json=body(tessera, "Hello?")))
+                await asyncio.sleep(0.1)
+
+    done = asyncio.Event()
+    clients = [asyncio.create_task(client_until(done)) for _ in range(8)]
+    await asyncio.sleep(2)
+    before = actors("SERVE_REPLICA::tessera#LLMPool#")
+    kill_engine()
+    started = time.monotonic()
+    while set(actors("SERVE_REPLICA::tessera#LLMPool#")) & set(before):
+        assert time.monotonic() - started < 30
+        await asyncio.sleep(0.5)
+    await asyncio.to_thread(wait_for_picture, tessera, 1001)
+    done.set()
+    await asyncio.gather(*clients)
+    assert answers[-1].status_code == 200
+    for answer in answers:
+        assert answer.status_code in (200, 503), answer.text
+        assert answer.status_code == 200 or int(answer.headers["retry-after"]) >= 1
+
+
+async def test_two_hundred_at_once_are_all_answered(tessera):
+    """The pictures are large, together more than may be in flight."""
+    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client:
+        requests = [
+            body(
+                tessera,
+                part(
+                    picture(
+                        3000 + i,
+                        (1344, 1344),
+                    ),
+                    "JPEG",
+                ),
+                "What?",
+            )
+            for i in range(200)
+        ]
+        answers = await asyncio.gather(*(client.post(endpoint(tessera), json=request) for request in requests))
+    statuses = Counter(answer.status_code for answer in answers)
+    assert statuses.keys() <= {200, 429}, statuses
+    assert statuses[200] > 0
+    assert all(answer.headers["retry-after"] for answer in answers if answer.status_code == 429)
