@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ray.cluster_utils import Cluster
 
 from tests.application import Tessera, default_config, free_port, serve_run
 
@@ -33,10 +34,14 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Raylets:
-    """A running cluster with Serve on it. address: of the cluster; http_port: of Serve's proxy."""
+    """A running cluster with Serve on it.
+
+    address: of the cluster; http_port: of Serve's proxy; cluster: for a test that adds a node and takes it away again.
+    """
 
     address: str
     http_port: int
+    cluster: Cluster
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +52,6 @@ def three_raylets() -> Iterator[Raylets]:
     """
     import ray
     from ray import serve
-    from ray.cluster_utils import Cluster
 
     # A short path: the names of sockets below it must stay under 108 characters.
     folder = tempfile.mkdtemp(prefix="tessera-", dir="/tmp")
@@ -58,7 +62,7 @@ def three_raylets() -> Iterator[Raylets]:
     ray.init(address=cluster.address, log_to_driver=False)
     port = free_port()
     serve.start(proxy_location="HeadOnly", http_options={"port": port})
-    yield Raylets(cluster.address, port)
+    yield Raylets(cluster.address, port, cluster)
     serve.shutdown()
     ray.shutdown()
     cluster.shutdown()

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 import ray
 from ray import serve
+from ray.exceptions import ObjectLostError
 
+from encoder_pool.deployment import EncoderPool
+from encoder_pool.settings import EncoderSettings, ModelSettings
 from encoder_pool.wire import HandOff, ImageShard
 from tests.cluster import bytes_used
 from tests.conftest import ROOMS
@@ -166,6 +169,40 @@ async def finished_once(probe):
     hand_off = HandOff(encoded.meta.dtype, encoded.meta.fingerprint, tuple(shards()))
     async for _ in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", encoded.refs):
         pass
+
+
+async def encode_elsewhere(probe):
+    handle = probe.handoff.by_reference(serve.get_deployment_handle("EncoderPool", "leaving"))
+    probe.encoded = await probe.handoff.encode(handle, tiles(TILES), shards(), 60)
+
+
+async def decode_what_is_lost(probe):
+    meta, refs = probe.encoded.meta, probe.encoded.refs
+    hand_off = HandOff(meta.dtype, meta.fingerprint, tuple(shards()))
+    try:
+        async with asyncio.timeout(120):
+            async for _ in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", refs):
+                pass
+    except ObjectLostError as error:
+        return type(error).__name__
+
+
+@pytest.mark.slow  # Ray gives a node half a minute
+def test_an_embedding_whose_node_is_lost_is_an_error_and_no_wait(probe, three_raylets, tiny_checkpoint):
+    node = three_raylets.cluster.add_node(
+        num_cpus=1, object_store_memory=100 * 2**20, resources={"leaving": 1}, include_dashboard=False
+    )
+    pool = EncoderPool.options(ray_actor_options={"num_cpus": 0, "resources": {"leaving": 1}})
+    serve.run(
+        pool.bind(ModelSettings(source=str(tiny_checkpoint)), EncoderSettings()), name="leaving", route_prefix=None
+    )
+    try:
+        probe(encode_elsewhere)
+        three_raylets.cluster.remove_node(node, allow_graceful=False)
+        assert probe(decode_what_is_lost)
+        probe(finished, 10)
+    finally:
+        serve.delete("leaving", _blocking=False)
 
 
 async def garbage(probe, what):
