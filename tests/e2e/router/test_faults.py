@@ -57,6 +57,20 @@ def test_without_encoders_pictures_are_refused_at_once_and_text_goes_on(tessera,
     assert kept.status_code == 200, "an embedding outlives the process that made it"
 
 
+async def test_encoders_that_die_under_streamed_requests_leave_no_good_looking_stream(tessera, recovered):
+    requests = [body(tessera, part(picture(500 + i, (1344, 1344))), "What?", stream=True) for i in range(8)]
+    async with httpx.AsyncClient(timeout=120) as client:
+        calls = [asyncio.create_task(client.post(endpoint(tessera), json=request)) for request in requests]
+        await asyncio.sleep(0.5)
+        kill("EncoderPool")
+        for answer in await asyncio.gather(*calls):
+            if answer.status_code == 200:
+                assert answer.text.endswith("data: [DONE]\n\n")
+            else:
+                assert answer.status_code == 503
+                assert answer.json()["error"]["code"] == "encoder_unavailable"
+
+
 def stream_until_killed(tessera, end) -> list[str]:
     """The events of a long stream after whose first event `end` is called."""
     long = body(tessera, part(picture(3)), "Go on.", stream=True, max_tokens=8000, ignore_eos=True)
