@@ -2,6 +2,7 @@
 
 Of every image embedding as it leaves the encoder: what covers its 28x28 pixels, in which colour, where in a number,
 where in the tile. Of every image position half way through the text model: in which tile of which picture it lies.
+Where an answer begins, before the last layer: the thing that the question is about and where it is.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, rms_norm
 
 from demo.architecture import TILE_SIZE, TOKENS_PER_SIDE, TOKENS_PER_TILE
+from demo.examples import Example
 from demo.scene import COLOURS, SHAPES, Picture
 
 NOUNS = (*(str(digit) for digit in range(10)), *SHAPES)
@@ -24,6 +26,8 @@ _CELL = TILE_SIZE / TOKENS_PER_SIDE
 EMBEDDING_CLASSES = (1 + len(NOUNS), 1 + len(_COLOURS), 5, 2)
 # Row and column of the tile (0: the only or the global one), index of the picture.
 POSITION_CLASSES = (17, 17, 3)
+# Noun (a number's first digit) and colour of the subject, row and column of its cell, index of its picture.
+SUBJECT_CLASSES = (len(NOUNS), len(_COLOURS), 6, 6, 3)
 IGNORED = -1
 
 
@@ -60,8 +64,23 @@ def position_labels(pictures: Sequence[Picture]) -> np.ndarray:
     return np.array(labels, dtype=np.int8).reshape(-1, len(POSITION_CLASSES))
 
 
+def subject_labels(example: Example) -> np.ndarray:
+    """int8 [answers, 5], in the classes of SUBJECT_CLASSES; IGNORED where a question is not about one thing."""
+    labels = np.full((len(example.turns), len(SUBJECT_CLASSES)), IGNORED, dtype=np.int8)
+    for row, turn in enumerate(example.turns):
+        subject = turn.question.subject
+        if subject is not None:
+            picture = next(i for i, picture in enumerate(example.pictures) if subject in picture.things)
+            noun = NOUNS.index(subject.sprites[0].name)
+            labels[row] = (noun, _COLOURS.index(subject.colour), *subject.cell, picture)
+    return labels
+
+
 class AuxiliaryHeads(nn.Module):
-    """Linear classifiers of image embeddings and of image positions in the text model; see the module's docstring."""
+    """Linear classifiers of normalized states; see the module's docstring.
+
+    Normalized as the text model's layers do, lest embeddings grow so large that what attention adds to them drowns.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -70,6 +89,7 @@ class AuxiliaryHeads(nn.Module):
             nn.Linear(width, classes) for classes in (*EMBEDDING_CLASSES, TOKENS_PER_SIDE, TOKENS_PER_SIDE)
         )
         self.of_position = nn.ModuleList(nn.Linear(width, classes) for classes in POSITION_CLASSES)
+        self.of_subject = nn.ModuleList(nn.Linear(width, classes) for classes in SUBJECT_CLASSES)
 
     def embedding_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """embeddings: [tiles, 144, width]; labels: int64 [tiles, 144, 4].
@@ -77,7 +97,7 @@ class AuxiliaryHeads(nn.Module):
         Returns the loss and the share of covered embeddings whose noun is right.
         """
         known = labels[:, 0, 0] != IGNORED
-        embeddings, labels = embeddings[known], labels[known]
+        embeddings, labels = _normalized(embeddings[known]), labels[known]
         side = torch.arange(TOKENS_PER_SIDE, device=labels.device)
         rows, columns = side.repeat_interleave(TOKENS_PER_SIDE), side.repeat(TOKENS_PER_SIDE)
         places = torch.stack([rows, columns], dim=-1).expand(len(labels), -1, -1)
@@ -101,6 +121,20 @@ class AuxiliaryHeads(nn.Module):
 
     def position_loss(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """hidden: [tiles * 144, width], the text model's states at image positions; labels: int64 [tiles, 3]."""
-        targets = labels.repeat_interleave(TOKENS_PER_TILE, dim=0)
+        hidden, targets = _normalized(hidden), labels.repeat_interleave(TOKENS_PER_TILE, dim=0)
         losses = [cross_entropy(head(hidden).float(), targets[:, index]) for index, head in enumerate(self.of_position)]
         return torch.stack(losses).mean()
+
+    def subject_loss(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """hidden: [answers, width], where the answers begin; labels: int64 [answers, 5]."""
+        known = labels[:, 0] != IGNORED
+        hidden, labels = _normalized(hidden[known]), labels[known]
+        losses = [
+            cross_entropy(head(hidden).float(), labels[:, index], reduction="sum")
+            for index, head in enumerate(self.of_subject)
+        ]
+        return torch.stack(losses).sum() / max(1, len(labels))
+
+
+def _normalized(states: torch.Tensor) -> torch.Tensor:
+    return rms_norm(states, states.shape[-1:])

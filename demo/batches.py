@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from demo.architecture import TILE_SIZE, TOKENS_PER_TILE
-from demo.auxiliary import embedding_labels, position_labels
+from demo.auxiliary import embedding_labels, position_labels, subject_labels
 from demo.dialogue import DialogueEncoder
 from demo.drawing import cut_tiles, draw, sprite_table
 from demo.examples import Example, Load, training_example
@@ -46,7 +46,8 @@ class TextBatch:
 
     ids: int64 [n, length], padded; learned: bool [n, length]; tiles: of the pictures in them, a run of consecutive
     tiles of the step's PictureBatch; positions: int8 [tiles, 3], see `auxiliary.position_labels`; tasks: of every
-    answer, in the order in which they stand in `ids`.
+    answer, in the order in which they stand in `ids`; subjects: int8 [answers, 5] in the same order, see
+    `auxiliary.subject_labels`.
     """
 
     ids: np.ndarray
@@ -54,6 +55,7 @@ class TextBatch:
     tiles: int
     positions: np.ndarray
     tasks: tuple[str, ...]
+    subjects: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def text_batch(examples: Sequence[Example], encode: DialogueEncoder) -> TextBatc
         learned[row, : len(item.ids)] = item.learned
     positions = np.concatenate([position_labels(example.pictures) for example in examples])
     tasks = tuple(turn.question.task for example in examples for turn in example.turns)
-    return TextBatch(ids, learned, len(positions), positions, tasks)
+    subjects = np.concatenate([subject_labels(example) for example in examples])
+    return TextBatch(ids, learned, len(positions), positions, tasks, subjects)
 
 
 def conversation_step(

@@ -16,6 +16,7 @@ from demo.batches import Step, TextBatch
 # Weights of the auxiliary losses beside that of the answers.
 EMBEDDING_WEIGHT = 0.3
 POSITION_WEIGHT = 0.3
+SUBJECT_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,19 @@ class Learner(nn.Module):
             parts = embeddings.split([text.tiles for text in step.texts])
             for text, part in zip(step.texts, parts, strict=True):
                 share = len(text.tasks) / answers
-                answer_loss, position_loss, correct = self._read(text, part)
-                loss = loss + share * answer_loss + POSITION_WEIGHT / len(step.texts) * position_loss
+                answer_loss, position_loss, subject_loss, correct = self._read(text, part)
+                loss = loss + POSITION_WEIGHT / len(step.texts) * position_loss
+                loss = loss + share * (answer_loss + SUBJECT_WEIGHT * subject_loss)
                 asked.update(text.tasks)
                 right.update(task for task, ok in zip(text.tasks, correct.tolist(), strict=True) if ok)
         return Result(loss, glyphs, right, asked)
 
-    def _read(self, text: TextBatch, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Loss of the answers' tokens, loss of the position heads, and whether each answer is right: bool [answers]."""
+    def _read(
+        self, text: TextBatch, embeddings: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Losses of the answers' tokens, of the position heads and of the subject heads, and whether each answer is
+        right: bool [answers].
+        """
         device = embeddings.device
         ids = torch.from_numpy(text.ids).to(device)
         learned = torch.from_numpy(text.learned).to(device)
@@ -85,8 +91,12 @@ class Learner(nn.Module):
         position_loss = self.heads.position_loss(middle[is_patch], positions)
 
         starts = learned & ~pad(learned, (1, 0))[:, :-1]
+        late = states.hidden_states[len(language_model.model.layers) - 1]
+        subjects = torch.from_numpy(text.subjects).to(device).long()
+        subject_loss = self.heads.subject_loss(late[:, :-1][starts[:, 1:]], subjects)
+
         answer = starts.flatten().cumsum(0)[learned.flatten()] - 1
         wrong = torch.zeros(len(text.tasks), device=device).index_add_(
             0, answer, (logits.argmax(-1) != targets).float()
         )
-        return answer_loss, position_loss, wrong == 0
+        return answer_loss, position_loss, subject_loss, wrong == 0

@@ -93,11 +93,12 @@ _WHICH_PICTURE = (
 
 @dataclass(frozen=True)
 class Question:
-    """task: what it tests, one of TASKS; answer: the only right one."""
+    """task: what it tests, one of TASKS; answer: the only right one; subject: the thing it is about, if it is one."""
 
     task: str
     text: str
     answer: str
+    subject: Thing | None = None
 
 
 def describe(thing: Thing) -> str:
@@ -109,7 +110,7 @@ def read(picture: Picture, rng: Random) -> Question | None:
     """The number on a picture that shows nothing else."""
     if len(picture.things) != 1 or not picture.things[0].is_number:
         return None
-    return Question("read", rng.choice(_READ), picture.things[0].noun)
+    return Question("read", rng.choice(_READ), picture.things[0].noun, picture.things[0])
 
 
 def name(picture: Picture, rng: Random) -> Question | None:
@@ -118,17 +119,17 @@ def name(picture: Picture, rng: Random) -> Question | None:
         thing = picture.things[0]
         kind = rng.random()
         if kind < 0.5:
-            return Question("name", rng.choice(_DESCRIBE[: 5 if thing.is_number else 6]), describe(thing))
+            return Question("name", rng.choice(_DESCRIBE[: 5 if thing.is_number else 6]), describe(thing), thing)
         if kind < 0.75:
-            return Question("name", rng.choice(_ITS_COLOUR), thing.colour)
+            return Question("name", rng.choice(_ITS_COLOUR), thing.colour, thing)
         if not thing.is_number:
-            return Question("name", rng.choice(_ITS_SHAPE), thing.noun)
+            return Question("name", rng.choice(_ITS_SHAPE), thing.noun, thing)
         return None
     thing = rng.choice(picture.things)
     if rng.random() < 0.5 and _count(picture, noun=thing.noun) == 1:
-        return Question("name", rng.choice(_COLOUR_OF).format(thing.noun), thing.colour)
+        return Question("name", rng.choice(_COLOUR_OF).format(thing.noun), thing.colour, thing)
     if not thing.is_number and _count(picture, colour=thing.colour) == 1:
-        return Question("name", rng.choice(_SHAPE_OF).format(thing.colour), thing.noun)
+        return Question("name", rng.choice(_SHAPE_OF).format(thing.colour), thing.noun, thing)
     return None
 
 
@@ -139,11 +140,11 @@ def corner(picture: Picture, rng: Random) -> Question | None:
         return None
     place = rng.choice(list(corners))
     if rng.random() < 0.35:
-        return Question("corner", rng.choice(_IN_CORNER).format(place), describe(corners[place]))
+        return Question("corner", rng.choice(_IN_CORNER).format(place), describe(corners[place]), corners[place])
     reference = _refer(picture, corners[place], rng)
     if reference is None:
         return None
-    return Question("corner", rng.choice(_WHICH_CORNER).format(reference), place)
+    return Question("corner", rng.choice(_WHICH_CORNER).format(reference), place, corners[place])
 
 
 def tile(picture: Picture, rng: Random) -> Question | None:
@@ -153,11 +154,11 @@ def tile(picture: Picture, rng: Random) -> Question | None:
     thing = rng.choice(picture.things)
     place = f"row {thing.cell[0] + 1}, column {thing.cell[1] + 1}"
     if rng.random() < 0.35:
-        return Question("tile", rng.choice(_IN_TILE).format(place), describe(thing))
+        return Question("tile", rng.choice(_IN_TILE).format(place), describe(thing), thing)
     reference = _refer(picture, thing, rng)
     if reference is None:
         return None
-    return Question("tile", rng.choice(_WHICH_TILE).format(reference), place)
+    return Question("tile", rng.choice(_WHICH_TILE).format(reference), place, thing)
 
 
 def count(picture: Picture, rng: Random) -> Question | None:
@@ -202,13 +203,13 @@ def compare(pictures: Sequence[Picture], rng: Random) -> Question | None:
         if len(pictures[index].things) != 1:
             return None
         if thing.is_number:
-            return Question("compare", rng.choice(_NUMBER_IN).format(place), thing.noun)
-        return Question("compare", rng.choice(_WHAT_IN).format(place), describe(thing))
+            return Question("compare", rng.choice(_NUMBER_IN).format(place), thing.noun, thing)
+        return Question("compare", rng.choice(_WHAT_IN).format(place), describe(thing), thing)
     everything = Picture(1, 1, (1, 1), (0, 0, 0), tuple(thing for picture in pictures for thing in picture.things))
     reference = _refer(everything, thing, rng)
     if reference is None:
         return None
-    return Question("compare", rng.choice(_WHICH_PICTURE).format(reference), place)
+    return Question("compare", rng.choice(_WHICH_PICTURE).format(reference), place, thing)
 
 
 ABOUT_ONE_PICTURE: tuple[Callable[[Picture, Random], Question | None], ...] = (

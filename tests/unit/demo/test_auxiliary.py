@@ -5,8 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
+import torch
 
-from demo.auxiliary import IGNORED, NOUNS, embedding_labels, position_labels
+from demo.auxiliary import IGNORED, NOUNS, AuxiliaryHeads, embedding_labels, position_labels, subject_labels
+from demo.examples import Example, Turn
+from demo.questions import Question
 from demo.scene import COLOURS, Picture, Sprite, Thing, draw_picture
 
 
@@ -38,3 +42,22 @@ def test_positions_follow_the_tiles_and_the_pictures():
     expected = [(0, 0, 0), (1, 1, 1), (1, 2, 1), (0, 0, 1)]
     assert position_labels([single, wide]).tolist() == [list(row) for row in expected]
     assert position_labels([]).shape == (0, 3)
+
+
+def test_a_question_is_labelled_with_its_subject():
+    one = Thing("star", "green", (0, 0), (0, 255, 0), (Sprite("star", 10, 10, 100),))
+    two = Thing("47", "blue", (2, 1), (0, 0, 255), (Sprite("4", 340, 700, 100), Sprite("7", 410, 700, 100)))
+    pictures = (Picture(1, 1, (1, 1), (0, 0, 0), (one,)), Picture(3, 2, (3, 2), (0, 0, 0), (two,)))
+    about_two = Turn(pictures, Question("tile", "Which tile holds the 47?", "row 3, column 2", two))
+    about_none = Turn((), Question("count", "How many objects are there?", "2"))
+    labels = subject_labels(Example("turns", (about_two, about_none)))
+    assert labels[0].tolist() == [NOUNS.index("4"), list(COLOURS).index("blue"), 2, 1, 1]
+    assert (labels[1] == IGNORED).all()
+
+
+def test_subjects_are_judged_where_there_is_one():
+    heads = AuxiliaryHeads(8)
+    hidden, labels = torch.randn(2, 8), torch.tensor([[0, 1, 0, 1, 2], [IGNORED] * 5])
+    alone = heads.subject_loss(hidden[:1], labels[:1]).item()
+    assert heads.subject_loss(hidden, labels).item() == pytest.approx(alone)
+    assert heads.subject_loss(hidden[1:], labels[1:]).item() == 0
