@@ -6,6 +6,7 @@ streaming behave as they do there; only the HTTP server is left out.
 
 from __future__ import annotations
 
+import logging
 import os
 from argparse import Namespace
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -31,13 +32,15 @@ from llm_pool.image_parts import fill
 from llm_pool.media_connector import CONNECTOR_NAME
 from llm_pool.placement import place
 from llm_pool.protocol import request_model
-from llm_pool.refusals import refusal, reply_of
+from llm_pool.refusals import NoClientErrors, refusal, reply_of
 from llm_pool.reply import Endpoint, Reply
 from llm_pool.settings import LLMSettings
 from llm_pool.streams import texts, until_first_token
 
 # vLLM's own 5 seconds end, on a busy machine, in a kill that leaves shared memory behind.
 SHUTDOWN_S = 20.0
+# Those that catch and log what goes wrong in a stream.
+STREAMING_SERVICES = ("chat_completion", "completion")
 
 
 class Engine:
@@ -62,6 +65,8 @@ class Engine:
 
         `llm.gpus_per_node` must be set. Raises ValueError (arguments), CheckpointError, and what vLLM raises.
         """
+        for service in STREAMING_SERVICES:
+            logging.getLogger(f"vllm.entrypoints.openai.{service}.serving").addFilter(NoClientErrors())
         placement = place(llm)
         # vLLM reads these from the environment alone.
         os.environ["VLLM_MEDIA_CONNECTOR"] = CONNECTOR_NAME
@@ -110,7 +115,7 @@ class Engine:
         try:
             answer = await self._services[endpoint](_request(endpoint, body, request_id, parts))
             if isinstance(answer, ErrorResponse):
-                return reply_of(answer.error, endpoint)
+                return reply_of(answer.error, endpoint, body)
             if isinstance(answer, BaseModel):
                 return Reply(200, False, answer.model_dump_json(by_alias=True))
             events = texts(answer)

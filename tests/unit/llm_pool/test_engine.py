@@ -4,7 +4,9 @@ import inspect
 import os
 
 import pytest
+from vllm.entrypoints.openai.chat_completion import serving as chat_serving
 from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+from vllm.entrypoints.openai.completion import serving as completion_serving
 from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
 from vllm.entrypoints.openai.models.serving import OpenAIServingModels
 from vllm.entrypoints.openai.responses.serving import OpenAIServingResponses
@@ -47,3 +49,9 @@ def test_the_users_own_thread_binding_stays(monkeypatch: pytest.MonkeyPatch) -> 
     engine.use_threads(7)
     assert os.environ.pop("VLLM_CPU_OMP_THREADS_BIND") == "nobind"
     assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_vllms_services_log_under_the_names_that_are_filtered() -> None:
+    for module in (chat_serving, completion_serving):
+        assert module.logger.name == module.__name__
+        assert module.__name__ in {f"vllm.entrypoints.openai.{name}.serving" for name in engine.STREAMING_SERVICES}

@@ -1,6 +1,7 @@
 """What is made of vLLM's errors."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorInfo
 from vllm.exceptions import GenerationError, VLLMValidationError
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from llm_pool.refusals import refusal
+from llm_pool.refusals import NoClientErrors, refusal
 from llm_pool.reply import Endpoint
 from llm_pool.streams import StreamError
 
@@ -73,3 +74,40 @@ def test_a_structure_that_the_engine_cannot_follow_is_the_requests_fault(body: d
 @pytest.mark.parametrize("body", [{}, {"response_format": {"type": "text"}, "tool_choice": "none"}])
 def test_without_a_structure_a_failure_is_the_engines(body: dict[str, Any]) -> None:
     assert error_of(GenerationError(), body)["status"] == 500
+
+
+@pytest.mark.parametrize(
+    ("message", "body", "param"),
+    [
+        ("top_k must be 0 (disable), or at least 1, got -5.", {"model": "m", "top_k": -5}, "top_k"),
+        ("stop cannot contain an empty string.", {"stop": ""}, "stop"),
+        ("You can only use one kind of structured outputs", {"structured_outputs": {}}, "structured_outputs"),
+        ("Invalid grammar specification.", {"response_format": {"type": "json_schema"}}, "response_format"),
+        ("Invalid input for the model.", {"model": "m", "input": "x", "messages": []}, None),
+    ],
+)
+def test_the_field_that_a_message_names_is_the_param(message: str, body: dict[str, Any], param: str | None) -> None:
+    assert error_of(ValueError(message), body)["param"] == param
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '"auto" tool_choice requires --enable-auto-tool-choice',
+        "for more set VLLM_MAX_N to that, or no tool_choice",
+    ],
+)
+def test_a_client_is_not_told_the_servers_options(message: str) -> None:
+    error = error_of(ValueError(message), {"tool_choice": "auto"})
+    assert (error["message"], error["param"]) == ("tool_choice: not enabled on this server", "tool_choice")
+
+
+def test_tracebacks_of_a_clients_faults_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("test.refusals")
+    logger.addFilter(NoClientErrors())
+    for error in (ValueError("the client's schema"), RuntimeError("ours")):
+        try:
+            raise error
+        except Exception:
+            logger.exception("Error in chat completion stream generator.")
+    assert [record.exc_info[1].args[0] for record in caplog.records if record.exc_info] == ["ours"]
