@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,7 +16,7 @@ class ModelSettings(BaseModel):
 
     source: str = Field(min_length=1, description="A folder in Hugging Face format, or a hub id.")
     revision: str | None = Field(None, description="Branch, tag or commit of a hub model.")
-    served_names: tuple[str, ...] = Field(
+    served_names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (), description="Names that clients may send as `model`, the first one is reported; default: `source`."
     )
     dtype: EmbeddingDtype = Field(

@@ -26,6 +26,7 @@ _BY_MODEL = "both pools load one model; set it under `model`"
 _BY_DESIGN = "Tessera sets it, since images arrive as embeddings"
 _BY_ROUTER = "pictures are cut and encoded before they reach vLLM"
 _BY_REPLICAS = "replicas are Ray Serve's; set `llm.replicas`"
+_NO_ADAPTERS = "adapters are not served: requests name the model itself"
 _BY_PLACEMENT = "derived from the parallel sizes and `llm.gpus_per_node`"
 
 # Engine argument -> why it is refused in `llm.engine_kwargs`.
@@ -56,7 +57,19 @@ OWNED_ENGINE_KWARGS: dict[str, str] = {
     "data_parallel_size_local": _BY_REPLICAS,
     "data_parallel_rank": _BY_REPLICAS,
     "data_parallel_backend": _BY_REPLICAS,
+    "data_parallel_start_rank": _BY_REPLICAS,
+    "data_parallel_address": _BY_REPLICAS,
+    "data_parallel_rpc_port": _BY_REPLICAS,
+    "data_parallel_hybrid_lb": _BY_REPLICAS,
+    "data_parallel_external_lb": _BY_REPLICAS,
+    "data_parallel_multi_port_external_lb": _BY_REPLICAS,
+    "enable_lora": _NO_ADAPTERS,
+    "default_mm_loras": _NO_ADAPTERS,
+    "enable_sleep_mode": "nothing here would wake the engine; stop replicas instead",
 }
+
+# Numbers that vLLM checks only when it has begun to load; -1 for max_model_len is as long as fits.
+SIZES = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes")
 
 _BY_SERVER = "vLLM's own HTTP server is not used"
 
@@ -68,6 +81,7 @@ OWNED_FRONTEND_KWARGS: dict[str, str] = {
     "enable_scale_out": _BY_SERVER,
     "tokens_only": _BY_SERVER,
     "trust_request_mm_kwargs": _BY_ROUTER,
+    "lora_modules": _NO_ADAPTERS,
 }
 
 
@@ -81,9 +95,10 @@ def check_engine_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field.name: field.type for field in dataclasses.fields(AsyncEngineArgs) if field.name[0] != "_"}
     _check_keys(kwargs, fields, OWNED_ENGINE_KWARGS)
     checked = {name: _parse(name, value, fields[name]) for name, value in kwargs.items()}
-    for name in PARALLEL_SIZES:
-        if checked.get(name, 1) < 1:
-            raise ValueError(f"{name}: must be at least 1")
+    for name in (*PARALLEL_SIZES, *SIZES):
+        value = checked.get(name)
+        if value is not None and value < 1 and (name, value) != ("max_model_len", -1):
+            raise ValueError(f"{name}: must be at least 1 (got {value})")
     plugin = checked.get("reasoning_parser_plugin")
     if plugin:
         ReasoningParserManager.import_reasoning_parser(plugin)

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from llm_pool.settings import LLMSettings
 from router.errors import path_of
+from router.serve_file import check_checkpoint, check_serve_file
 from router.special_tokens import Mode
 
 IMPORT_PATH = "router.app:build_app"
@@ -183,6 +184,10 @@ def check_file(path: Path) -> AppConfig:
     ours = [app for app in raw["applications"] if app.get("import_path") == IMPORT_PATH]
     if len(ours) != 1:
         raise ConfigError(f"applications: exactly one must have import_path {IMPORT_PATH!r}, found {len(ours)}")
+    try:
+        check_serve_file(raw, ours[0], DEPLOYMENTS)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     for entry in ours[0].get("deployments", []):
         # A changed argument restarts the replicas of all three; the number of replicas may change without.
         overridden = sorted(entry.keys() - {"name", "num_replicas"})
@@ -228,6 +233,9 @@ def main(argv: list[str] | None = None) -> int:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--check", type=Path, metavar="FILE", help="check a Serve configuration file")
     action.add_argument("--schema", action="store_true", help="print the JSON schema of `args:`")
+    parser.add_argument(
+        "--elsewhere", action="store_true", help="do not look for the checkpoint: it lies on another machine"
+    )
     options = parser.parse_args(argv)
     if options.schema:
         print(json.dumps(AppConfig.model_json_schema(), indent=2))
@@ -236,8 +244,10 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("vllm").setLevel(logging.ERROR)
     try:
-        check_file(options.check)
-    except ConfigError as error:
+        config = check_file(options.check)
+        if not options.elsewhere:
+            check_checkpoint(config.model.source)
+    except ValueError as error:
         print(f"{options.check}: {error}", file=sys.stderr)
         return 1
     print(f"{options.check}: ok")

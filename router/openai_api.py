@@ -116,6 +116,7 @@ class Router:
         """The versions of vLLM, under the key that vLLM has for it, and of Tessera."""
         return {"version": vllm_version, "tessera": metadata.version("tessera-serve")}
 
+    @api.head("/health", include_in_schema=False)
     @api.get("/health")
     async def health(self) -> JSONResponse:
         if self._readiness.waiting_for is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from email.message import Message
 from typing import Any
 
 from fastapi import Request
@@ -20,9 +21,11 @@ def request_id_of(request: Request) -> str:
 
 async def read_body(request: Request, limit: int) -> dict[str, Any]:
     """The JSON object that a request carries. Raises ApiError: 413 over `limit` bytes, 400 for anything else."""
-    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise bad_request("the body must be application/json", None)
+    content_type = Message()
+    content_type["content-type"] = request.headers.get("content-type", "application/json")
+    charset = content_type.get_content_charset("utf-8")
+    if content_type.get_content_type() != "application/json" or charset not in ("utf-8", "us-ascii"):
+        raise bad_request("the body must be application/json in UTF-8", None)
     body = bytearray()
     declared = request.headers.get("content-length", "0")
     too_large = ApiError(413, f"the body has more than {limit} bytes", code="request_too_large")

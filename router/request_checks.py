@@ -37,6 +37,11 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
     if (getattr(request, "n", None) or 1) * _prompts(body.get("prompt")) > max_choices:
         raise bad_request(f"n: at most {max_choices} answers may be asked for in one request", "n")
     messages = body.get("messages")
+    if messages == []:
+        raise bad_request("messages: there must be at least one", "messages")
+    if body.get("echo") and isinstance(messages, list) and isinstance(messages[-1].get("content"), list):
+        # vLLM fails on it.
+        raise bad_request("echo: the last message must be a plain text", "echo")
     for index, message in enumerate(messages if isinstance(messages, list) else []):
         if message.get("role") not in ROLES:
             path = f"messages[{index}].role"

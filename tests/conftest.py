@@ -78,6 +78,7 @@ def tessera(
     args = config["applications"][0]["args"]
     for section, resource in ROOMS.items():
         args[section]["resources"] = {resource: 0.1}
+    args["llm"]["frontend_kwargs"] |= {"enable_auto_tool_choice": True, "tool_call_parser": "llama4_pythonic"}
     args["router"] |= {
         "fetch_private_networks": [f"{WEB_HOST}/32"],
         "fetch_timeout_s": 3,

@@ -66,6 +66,8 @@ def _of_stream(events: list[dict[str, Any]], end: str) -> Answer:
     texts: dict[int, str] = {}
     reasons: dict[int, str] = {}
     for event in events:
+        if "error" in event:
+            return Answer(200, (event["error"]["type"], event["error"]["param"]), more="an event in the stream")
         for choice in event["choices"]:
             said = choice["text"] if "text" in choice else _said(choice["delta"])
             texts[choice["index"]] = texts.get(choice["index"], "") + said

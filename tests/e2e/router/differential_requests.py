@@ -68,7 +68,7 @@ OPTIONS: dict[str, tuple[Body, ...]] = {
         {"skip_special_tokens": False},
         {"return_token_ids": True},
         {"return_tokens_as_token_ids": True, "logprobs": True},
-        {"echo": True, "add_generation_prompt": False},
+        {"echo": True, "add_generation_prompt": False, "messages": [{"role": "user", "content": "Hello."}]},
         {"response_format": {"type": "json_object"}, "max_tokens": 12},
         {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}, "max_tokens": 20},
         {"structured_outputs": {"choice": ["red", "blue"]}},
@@ -280,6 +280,10 @@ def _valid(rng: random.Random, path: str, pictures: int) -> Body:
     return {"tokens": [rng.randrange(600) for _ in range(6)]}
 
 
+def _pictures(body: Body) -> int:
+    return str(body).count("data:image/png;base64,iVBOR")
+
+
 def _cycle(rng: random.Random, items: list[Any]) -> Iterator[Any]:
     while True:
         rng.shuffle(items)
@@ -295,7 +299,7 @@ def requests(model: str, seed: int) -> list[Case]:
         for _ in range(count):
             pictures = rng.choice((0, 1, 1, 1, 1, 1, 2)) if path not in (COMPLETIONS, DETOKENIZE) else 0
             body = _valid(rng, path, pictures) | copy.deepcopy(next(options)) | {"model": model}
-            cases.append(Case(path, {k: v for k, v in body.items() if v is not None}, "", pictures))
+            cases.append(Case(path, {k: v for k, v in body.items() if v is not None}, "", _pictures(body)))
     for path, count in SPOILT_WEIGHTS.items():
         spoilings = _cycle(rng, sorted(SPOILING[path].items()))
         for _ in range(count):
@@ -303,5 +307,5 @@ def requests(model: str, seed: int) -> list[Case]:
             name, spoil = next(spoilings)
             body = _valid(rng, path, pictures) | {"model": model}
             spoil(body)
-            cases.append(Case(path, body, name, pictures))
+            cases.append(Case(path, body, name, _pictures(body)))
     return cases

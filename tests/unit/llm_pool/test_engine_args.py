@@ -45,6 +45,8 @@ def test_values_take_vllms_own_types() -> None:
         ({"max_num_seqs": "many"}, "max_num_seqs: .*integer"),
         ({"compilation_config": {"modus": 1}}, "compilation_config: modus"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size: must be at least 1"),
+        ({"max_model_len": -5}, "max_model_len: must be at least 1"),
+        ({"max_num_seqs": 0}, "max_num_seqs: must be at least 1"),
         ({"reasoning_parser": "deepseek_r2"}, "reasoning_parser: .*did you mean deepseek_r1"),
         *(({name: 1}, f"{name}: not to be set here") for name in OWNED_ENGINE_KWARGS),
     ],

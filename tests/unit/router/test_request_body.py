@@ -28,7 +28,7 @@ async def refusal(body: bytes, limit: int = 1000, **headers: str) -> ApiError:
 
 async def test_a_body_in_pieces():
     assert await read_body(request(json.dumps(HELLO).encode()), 1000) == HELLO
-    assert await read_body(request(b"{}", content_type="application/json; charset=utf-8"), 1000) == {}
+    assert await read_body(request(b"{}", content_type='Application/JSON; charset="UTF-8"'), 1000) == {}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,8 @@ async def test_what_is_no_json_object(body):
 
 
 async def test_another_media_type():
-    assert (await refusal(b"{}", content_type="text/plain")).status == 400
+    for content_type in ("text/plain", "application/json; charset=latin-1", "application/x-www-form-urlencoded", ""):
+        assert (await refusal(b"{}", content_type=content_type)).status == 400
 
 
 async def test_the_limit_holds_for_what_is_declared_and_for_what_comes():

@@ -17,6 +17,8 @@ INPUT = {"input": "hi"}
         ("chat", HELLO, {"stream_options": {"include_usage": True}}, "stream_options"),
         ("chat", HELLO, {"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
         ("chat", HELLO, {"kv_transfer_params": {"prompt_token_ids": [1]}}, "kv_transfer_params"),
+        ("chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, {"echo": True}, "echo"),
+        ("chat", HELLO, {"messages": []}, "messages"),
         ("chat", HELLO, {"n": 5}, "n"),
         ("chat", HELLO, {"n": "5"}, "n"),
         ("completions", PROMPT, {"n": 2, "prompt": ["a", "b", "c"]}, "n"),
