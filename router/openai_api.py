@@ -125,7 +125,7 @@ class Router:
 
     def _check_model(self, body: dict[str, Any]) -> None:
         name = body.get("model")
-        if name is not None and name not in self._names:
+        if isinstance(name, str) and name and name not in self._names:
             raise ApiError(
                 404,
                 "the model does not exist here; GET /v1/models lists those that do",

@@ -26,6 +26,7 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
             raise bad_request(f"{field}: not accepted here", field)
     if endpoint == "responses" and body.get("background"):
         raise bad_request("background: answers are not kept here; ask without it", "background")
+    _check_roles(body.get("messages"))
     try:
         request: Any = request_model(endpoint, body).model_validate(dict(body))
     except ValidationError as error:
@@ -42,12 +43,15 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
     if body.get("echo") and isinstance(messages, list) and isinstance(messages[-1].get("content"), list):
         # vLLM fails on it.
         raise bad_request("echo: the last message must be a plain text", "echo")
-    for index, message in enumerate(messages if isinstance(messages, list) else []):
-        if message.get("role") not in ROLES:
-            path = f"messages[{index}].role"
-            raise bad_request(f"{path}: must be one of {', '.join(ROLES)}", path)
 
 
 def _prompts(prompt: Any) -> int:
     """How many prompts a completion has: a text, token ids, or a list of these."""
     return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+
+
+def _check_roles(messages: Any) -> None:
+    for index, message in enumerate(messages if isinstance(messages, list) else []):
+        if isinstance(message, dict) and message.get("role") not in ROLES:
+            path = f"messages[{index}].role"
+            raise bad_request(f"{path}: must be one of {', '.join(ROLES)}", path)

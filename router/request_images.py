@@ -70,6 +70,8 @@ def _image_of(part: Any, path: str) -> ImagePart | None:
         raise bad_request(f"{path}: a content part must be an object", path)
     kind = part.get("type")
     if isinstance(kind, str) and kind in TEXT_PARTS:
+        if kind.endswith("text") and not isinstance(part.get("text"), str):
+            raise bad_request(f"{path}.text: must be a text", f"{path}.text")
         return None
     if kind == "image_url":
         value = part.get("image_url")

@@ -19,6 +19,8 @@ INPUT = {"input": "hi"}
         ("chat", HELLO, {"kv_transfer_params": {"prompt_token_ids": [1]}}, "kv_transfer_params"),
         ("chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, {"echo": True}, "echo"),
         ("chat", HELLO, {"messages": []}, "messages"),
+        ("chat", HELLO, {"messages": [{"content": "x"}]}, "messages[0].role"),
+        ("chat", HELLO, {"model": 5}, "model"),
         ("chat", HELLO, {"n": 5}, "n"),
         ("chat", HELLO, {"n": "5"}, "n"),
         ("completions", PROMPT, {"n": 2, "prompt": ["a", "b", "c"]}, "n"),

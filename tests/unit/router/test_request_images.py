@@ -59,6 +59,8 @@ def test_a_clients_uuid_goes_no_further():
     [
         ({"text": "x"}, "messages[0].content[1]"),
         ({"type": "hologram"}, "messages[0].content[1]"),
+        ({"type": "text"}, "messages[0].content[1].text"),
+        ({"type": "text", "text": 5}, "messages[0].content[1].text"),
         ({"type": "input_audio", "input_audio": {}}, "messages[0].content[1]"),
         ({"type": "video_url", "video_url": {"url": "x"}}, "messages[0].content[1]"),
         ({"type": "image_embeds", "image_embeds": "x"}, "messages[0].content[1]"),
