@@ -103,30 +103,38 @@ class Grid:
             for configuration, cells in wanted.items():
                 if time.monotonic() < self._deadline:
                     with start(configuration, port=next(ports)) as server:
-                        self._run_cells(configuration, server, cells, size, folder)
+                        self._run_cells(configuration, server, cells, size, checkpoint, folder)
             return
         with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(wanted)) as pool:
             started = [pool.submit(stack.enter_context, start(name, port=next(ports))) for name in wanted]
-            for (configuration, cells), server in zip(wanted.items(), started, strict=True):
-                self._run_cells(configuration, server.result(), cells, size, folder)
+            # None is measured while another one loads.
+            servers = [future.result() for future in started]
+            for (configuration, cells), server in zip(wanted.items(), servers, strict=True):
+                self._run_cells(configuration, server, cells, size, checkpoint, folder)
 
     def _run_cells(
-        self, configuration: str, server: Server, cells: list[tuple[str, str]], size: ModelSize, folder: Path
+        self,
+        configuration: str,
+        server: Server,
+        cells: list[tuple[str, str]],
+        size: ModelSize,
+        checkpoint: Path,
+        folder: Path,
     ) -> None:
+        measure = partial(run_load, checkpoint=checkpoint, folder=folder)
         self.result["servers"][configuration] = {
             "command": server.command,
             "start_s": server.start_s,
             "gpu_gib": gpu_memory_gib(),
         }
         for workload, count in WARM_UP.items():
-            run_load(
-                server, WORKLOADS[workload], max(4, round(count * size.scale)), math.inf, f"warm-up/{workload}", folder
-            )
+            count = max(4, round(count * size.scale))
+            measure(server, WORKLOADS[workload], count, math.inf, f"warm-up/{workload}")
         for workload, load in cells:
             if time.monotonic() > self._deadline:
                 break
             count, rate = self._amount(workload, load, size)
-            cell = run_load(server, WORKLOADS[workload], count, rate, f"{workload}/{load}", folder)
+            cell = measure(server, WORKLOADS[workload], count, rate, f"{workload}/{load}")
             self.result["cells"][f"{configuration}/{workload}/{load}"] = cell
             self._options.out.write_text(json.dumps(self.result, indent=1) + "\n")
 

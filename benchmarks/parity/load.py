@@ -26,13 +26,13 @@ def requests_at(rate: float, size: ModelSize) -> int:
 
 
 def run_load(
-    server: Server, workload: Workload, count: int, rate: float, seed_name: str, folder: Path
+    server: Server, workload: Workload, count: int, rate: float, seed_name: str, checkpoint: Path, folder: Path
 ) -> dict[str, Any]:
     """Sends `count` requests, Poisson arrivals of `rate` a second or, at infinity, MOST_AT_ONCE at a time.
 
-    seed_name: what the requests and their arrivals are drawn from. Returns counts, requests and tokens a second,
-    median and p99 of METRICS in milliseconds, goodput (requests a second within SLO), CPU seconds of the server a
-    request, GPU memory in GiB after it, and the load generator's arguments.
+    seed_name: what the requests and their arrivals are drawn from; checkpoint: whose tokenizer counts. Returns counts,
+    requests and tokens a second, median and p99 of METRICS in milliseconds, goodput (requests a second within SLO),
+    CPU seconds of the server a request, GPU memory in GiB after it, and the load generator's arguments.
     """
     from vllm.benchmarks.serve import add_cli_args, main
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -44,7 +44,7 @@ def run_load(
     add_cli_args(parser)
     arguments = [
         "--backend=openai-chat", f"--base-url={server.url}", "--endpoint=/v1/chat/completions", f"--model={MODEL}",
-        "--skip-tokenizer-init", "--dataset-name=custom_image", f"--dataset-path={requests}", "--disable-shuffle",
+        f"--tokenizer={checkpoint}", "--dataset-name=custom_image", f"--dataset-path={requests}", "--disable-shuffle",
         "--enable-multimodal-chat", f"--num-prompts={count}", f"--custom-output-len={workload.output}",
         "--ignore-eos", "--temperature=0", f"--request-rate={rate}", f"--seed={seed}", "--disable-tqdm",
         "--ready-check-timeout-sec=0", f"--percentile-metrics={','.join(METRICS)}", "--metric-percentiles=50,99",

@@ -19,7 +19,7 @@ import httpx
 import psutil
 import yaml
 
-from benchmarks.parity.sizes import HAS_GPU, ModelSize
+from benchmarks.parity.sizes import GIB, HAS_GPU, ModelSize
 from llm_pool.plugin import ARCHITECTURE
 
 MODEL = "llama-4"
@@ -124,14 +124,22 @@ def _vllm_command(compilation: Mapping[str, Any], size: ModelSize, checkpoint: P
 
 def _tessera_config(encoder: Mapping[str, Any], size: ModelSize, checkpoint: Path, port: int) -> dict[str, Any]:
     llm: dict[str, Any] = {"engine_kwargs": size.engine_args()}
+    router: dict[str, Any] = {}
     if HAS_GPU:
         llm["gpu_share"] = 0.7
+        # A burst of whole pictures, 31 MB each, is to be measured, not refused.
+        router["in_flight_bytes"] = 4 * GIB
     model = {"source": str(checkpoint), "served_names": [MODEL], "dtype": "bfloat16", "load_format": "dummy"}
     application = {
         "name": "tessera",
         "route_prefix": "/",
         "import_path": "router.app:build_app",
-        "args": {"model": model, "encoder": {"num_gpus": 0.3 if HAS_GPU else 0, **encoder}, "llm": llm},
+        "args": {
+            "model": model,
+            "encoder": {"num_gpus": 0.3 if HAS_GPU else 0, **encoder},
+            "llm": llm,
+            "router": router,
+        },
     }
     return {
         "proxy_location": "HeadOnly",
