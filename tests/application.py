@@ -73,14 +73,22 @@ def serve_run(
         process.wait(60)
 
 
+def look(url: str) -> httpx.Response | None:
+    """The answer to a GET; None where nobody answers, as while Serve's proxy waits for an application's replicas."""
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, timeout=5)
+    return None
+
+
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> list[httpx.Response]:
     """Returns when /health answers 200; fails with the log's end where the process ends or time runs out."""
     deadline = time.monotonic() + START_S
     answers: list[httpx.Response] = []
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(httpx.HTTPError):
-            answers.append(httpx.get(f"{url}/health", timeout=5))
-            if answers[-1].status_code == 200:
+        answer = look(f"{url}/health")
+        if answer is not None:
+            answers.append(answer)
+            if answer.status_code == 200:
                 return answers[:-1]
         time.sleep(0.5)
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:])

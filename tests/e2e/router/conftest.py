@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.application import START_S, Tessera, default_config
+from tests.application import START_S, Tessera, default_config, look
 from tests.conftest import ROOMS, Raylets
 
 NAME = "twins"
@@ -39,6 +38,6 @@ def wait_until_healthy(url: str) -> None:
     healthy = 0
     while healthy < 8:
         assert time.monotonic() < deadline
-        answer = httpx.get(f"{url}/health", timeout=30)
-        healthy = healthy + 1 if answer.status_code == 200 else 0
+        answer = look(f"{url}/health")
+        healthy = healthy + 1 if answer is not None and answer.status_code == 200 else 0
         time.sleep(0.1 if healthy else 1)
