@@ -75,6 +75,7 @@ _BY_SERVER = "vLLM's own HTTP server is not used"
 
 # Serving option -> why it is refused in `llm.frontend_kwargs`.
 OWNED_FRONTEND_KWARGS: dict[str, str] = {
+    "api_key": "it would protect nothing; keys are named in the Router's `user_config`",
     "sse_keep_alive_interval": _BY_SERVER,
     "enable_server_load_tracking": _BY_SERVER,
     "enable_tokenizer_info_endpoint": _BY_SERVER,

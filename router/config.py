@@ -7,11 +7,11 @@ python -m router.config --schema              # the JSON schema of `args:`
 from __future__ import annotations
 
 import argparse
-import difflib
 import ipaddress
 import json
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from llm_pool.settings import LLMSettings
+from router.config_error import ConfigError, model_in, nearest, validated
 from router.errors import path_of
+from router.live_settings import live_settings
 from router.serve_file import check_checkpoint, check_serve_file
 from router.special_tokens import Mode
 
@@ -63,6 +65,22 @@ class RouterSettings(BaseModel):
         description="What becomes of a control token that a client types: `refuse` answers 400, `escape` makes it "
         "plain text. At /v1/completions callers whose key is trusted may send them.",
     )
+    fetch_allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description='The only hosts from which pictures may be fetched: "host" (ports 80 and 443), "host:port", or '
+        '"*.host" for all names below it. Default: every public host.',
+    )
+    allowed_local_media_path: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder of the Routers' nodes below which `file://` URLs may point; default: none. Every client "
+        "may ask about every picture in it.",
+    )
+    cors_origins: tuple[str, ...] = Field(
+        (),
+        description='Origins whose web pages may read answers in a browser, e.g. https://chat.example; "*" is all. '
+        "Default: none.",
+    )
     embedding_store_bytes: int = Field(
         100 * 2**20,
         ge=0,
@@ -90,6 +108,14 @@ class RouterSettings(BaseModel):
         "not streamed.",
     )
 
+    @field_validator("fetch_allowed_hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not re.fullmatch(r"(\*\.)?[a-z0-9.-]+(:\d+)?|\[[0-9a-f:]+\](:\d+)?", host):
+                raise ValueError(f"{host!r} is no host, host:port or *.host, in small letters")
+        return hosts
+
     @field_validator("fetch_private_networks")
     @classmethod
     def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,19 +135,12 @@ class AppConfig(BaseModel):
     router: RouterSettings = RouterSettings()  # type: ignore[call-arg]
 
 
-class ConfigError(ValueError):
-    """One line that names the field and says what is wrong with it."""
-
-
 def parse_args(args: Any) -> AppConfig:
     """`args:` as a checked AppConfig.
 
     Raises ConfigError: a wrong key (the nearest right one is named) or value, vLLM's own argument names included.
     """
-    try:
-        config = AppConfig.model_validate(args)
-    except ValidationError as error:
-        raise ConfigError(_describe(error)) from None
+    config = validated(AppConfig, args, "args")
     check_llm_kwargs(config.llm)
     return config
 
@@ -136,29 +155,6 @@ def check_llm_kwargs(llm: LLMSettings) -> None:
             check(getattr(llm, name))
         except ValueError as error:
             raise ConfigError(f"args.llm.{name}: {error}") from None
-
-
-def _describe(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    where = path_of(("args", *first["loc"]))
-    if first["type"] == "extra_forbidden":
-        fields = _fields_at(first["loc"][:-1])
-        return f"{where}: unknown key{_nearest(str(first['loc'][-1]), fields)}"
-    if first["type"] == "missing":
-        return f"{where}: required, but absent"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
-
-
-def _fields_at(location: tuple[str | int, ...]) -> list[str]:
-    model: Any = AppConfig
-    for step in location:
-        model = model.model_fields[str(step)].annotation
-    return list(model.model_fields)
-
-
-def _nearest(key: str, fields: list[str]) -> str:
-    close = difflib.get_close_matches(key, fields, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(sorted(fields))}"
 
 
 def check_file(path: Path) -> AppConfig:
@@ -189,13 +185,16 @@ def check_file(path: Path) -> AppConfig:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     for entry in ours[0].get("deployments", []):
-        # A changed argument restarts the replicas of all three; the number of replicas may change without.
-        overridden = sorted(entry.keys() - {"name", "num_replicas"})
+        # A changed argument restarts the replicas of all three; these may change without.
+        may = {"name", "num_replicas"} | ({"user_config"} if entry["name"] == "Router" else set())
+        overridden = sorted(entry.keys() - may)
         if entry["name"] in DEPLOYMENTS and overridden:
             raise ConfigError(
                 f"applications.deployments: {entry['name']}: {overridden[0]} is set in `args:`, not here; "
-                "only num_replicas may be"
+                f"only {' and '.join(sorted(may - {'name'}))} may be"
             )
+        if entry.get("user_config") is not None and entry["name"] == "Router":
+            live_settings(entry["user_config"])
     return parse_args(ours[0].get("args", {}))
 
 
@@ -205,27 +204,16 @@ def _refuse_unknown_keys(raw: Any, model: Any, where: str) -> None:
         for index, item in enumerate(raw):
             _refuse_unknown_keys(item, model, f"{where}[{index}]")
         return
-    nested = _model_in(model)
+    nested = model_in(model)
     if nested is None or not isinstance(raw, dict):
         return
     fields = {(field.alias or name): field for name, field in nested.model_fields.items()}
     for key, value in raw.items():
         path = f"{where}.{key}" if where else str(key)
         if key not in fields:
-            raise ConfigError(f"{path}: unknown key{_nearest(str(key), list(fields))}")
+            raise ConfigError(f"{path}: unknown key{nearest(str(key), list(fields))}")
         if key != "args":  # free-form for Ray; ours is checked by AppConfig
             _refuse_unknown_keys(value, fields[key].annotation, path)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The pydantic model inside `annotation` (Optional[M], list[M], M), or None."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        found = _model_in(inner)
-        if found is not None:
-            return found
-    return None
 
 
 def main(argv: list[str] | None = None) -> int:

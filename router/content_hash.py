@@ -12,11 +12,18 @@ from encoder_pool.wire import EmbeddingDtype
 
 
 def content_hash(
-    data: bytes, *, fingerprint: str, dtype: EmbeddingDtype, quantization: str | None, max_tiles: int
+    data: bytes,
+    *,
+    tenant: str,
+    fingerprint: str,
+    dtype: EmbeddingDtype,
+    quantization: str | None,
+    max_tiles: int,
 ) -> str:
     """Hex, 64 characters.
 
-    fingerprint: of the vision weights. dtype, quantization: what the encoder computes in. max_tiles: of the canvas.
+    tenant: whose picture it is; tenants share no cache. fingerprint: of the vision weights. dtype, quantization: what
+    the encoder computes in. max_tiles: of the canvas.
     """
-    digest = blake3(f"{fingerprint}\0{dtype}\0{quantization}\0{max_tiles}\0".encode())
+    digest = blake3(f"{tenant}\0{fingerprint}\0{dtype}\0{quantization}\0{max_tiles}\0".encode())
     return digest.update(data).hexdigest()

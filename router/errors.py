@@ -57,7 +57,10 @@ class ApiError(Exception):
         return json.dumps({"error": error})
 
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
 
 
 def bad_request(message: str, param: str | None, code: str | None = None) -> ApiError:

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from router.config import ConfigError, RouterSettings
+from router.config import RouterSettings
+from router.config_error import ConfigError
 
 logger = logging.getLogger("ray.serve")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -11,20 +11,24 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from ray import serve
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ReplicaRank
 
 from llm_pool.protocol import vllm_version
 from llm_pool.reply import Endpoint
 from router import handoff
+from router.access import Access, AccessControl, caller_of
 from router.config import AppConfig
 from router.error_handlers import answer_errors
 from router.errors import ApiError, unavailable
 from router.image_source import ImageSource
+from router.live_settings import live_settings
 from router.metrics import RouterMetrics
 from router.openapi import document
 from router.pipeline import Answer, Pipeline
 from router.readiness import Readiness
 from router.request_body import read_body, request_id_of
 from router.request_checks import check_request
+from router.response_headers import Cors, SecurityHeaders
 from router.special_tokens import SpecialTokens
 from router.tiling import Tiler
 
@@ -32,6 +36,22 @@ api = FastAPI(title="Tessera", version=metadata.version("tessera-serve"), openap
 # Serve copies the application, and by value what its endpoints use, when it decorates the class below: whatever they
 # need stands above it.
 answer_errors(api)
+
+
+def access_of_replica() -> Access:
+    access: Access = serve.get_replica_context().servable_object.access
+    return access
+
+
+def cors_origins_of_replica() -> Sequence[str]:
+    origins: Sequence[str] = serve.get_replica_context().servable_object.cors_origins
+    return origins
+
+
+# The last one added is the first one asked.
+api.add_middleware(AccessControl, access=access_of_replica)
+api.add_middleware(Cors, origins=cors_origins_of_replica)
+api.add_middleware(SecurityHeaders)
 
 
 async def with_first(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -51,15 +71,19 @@ class Router:
         self._max_body_bytes = settings.max_body_bytes
         self._max_choices = settings.max_choices
         self._llm = llm
-        source = ImageSource(
-            max_bytes=settings.max_image_bytes,
-            timeout_s=settings.fetch_timeout_s,
-            private_networks=settings.fetch_private_networks,
-        )
+        self.access = Access()
+        self.cors_origins = settings.cors_origins
         self._special_tokens = SpecialTokens(config.model, settings.special_tokens)
         self._metrics = RouterMetrics()
-        self._pipeline = Pipeline(config, encoder, llm, source, Tiler(config.model), self._metrics)
+        self._pipeline = Pipeline(config, encoder, llm, ImageSource(settings), Tiler(config.model), self._metrics)
         self._readiness = Readiness(self._pipeline, self._names[0])
+
+    async def reconfigure(self, user_config: Any, rank: ReplicaRank) -> None:
+        """Serve calls it at the start and with every new `user_config` (see live_settings.py).
+
+        Raises ConfigError and ApiKeyError. `rank` is asked for because Serve then calls without a `user_config` too.
+        """
+        self.access.configure(None if user_config is None else live_settings(user_config).api_keys)
 
     @api.post("/v1/chat/completions")
     async def chat(self, request: Request) -> Response:
@@ -97,9 +121,10 @@ class Router:
         request_id = request_id_of(request)
         body = await read_body(request, self._max_body_bytes)
         self._check_model(body)
+        caller = caller_of(request)
         check_request(endpoint, body, self._max_choices)
-        body = self._special_tokens.cleared(endpoint, body, trusted=False)
-        return await self._pipeline.answer(endpoint, body, request_id)
+        body = self._special_tokens.cleared(endpoint, body, trusted=caller.trusted)
+        return await self._pipeline.answer(endpoint, body, request_id, caller.tenant)
 
     @api.get("/v1/models")
     async def models(self) -> JSONResponse:

@@ -18,6 +18,7 @@ from encoder_pool.wire import HandOff, ImageShard
 from llm_pool.errors import error_event
 from llm_pool.reply import Endpoint, Reply
 from router import handoff
+from router.cache_salt import with_tenants_salt
 from router.config import AppConfig
 from router.content_hash import content_hash
 from router.embedding_store import CutImage, Embedding
@@ -44,6 +45,15 @@ class Answer:
 
     head: Reply
     rest: AsyncIterator[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pictures:
+    """The images of one request. max_tiles: of a canvas; tenant: whose they are."""
+
+    parts: list[ImagePart]
+    max_tiles: int
+    tenant: str
 
 
 class Pipeline:
@@ -82,30 +92,25 @@ class Pipeline:
         pools = {"EncoderPool": self._encoder, "LLMPool": self._llm}
         return [name for name, handle in pools.items() if not handoff.replica_count(handle)]
 
-    async def answer(self, endpoint: Endpoint, body: dict[str, Any], request_id: str) -> Answer:
-        """Takes a validated request of `endpoint` to its answer's beginning.
+    async def answer(self, endpoint: Endpoint, body: dict[str, Any], request_id: str, tenant: str = "") -> Answer:
+        """Takes a validated request of `endpoint` to its answer's beginning; shares no cache with another tenant.
 
         The decoder's own refusals come as a Reply with their status. Raises ApiError for everything that the Router
         refuses or that went wrong between the pools.
         """
         body, parts = split_images(endpoint, body, self._settings.max_images)
-        max_tiles = self._max_tiles(body)
+        pictures = _Pictures(parts, self._max_tiles(body), tenant)
         body.pop("mm_processor_kwargs", None)
+        body = with_tenants_salt(body, tenant)
         with ExitStack() as held:
-            return await self._answer(endpoint, body, parts, max_tiles, request_id, held)
+            return await self._answer(endpoint, body, pictures, request_id, held)
 
     async def _answer(
-        self,
-        endpoint: Endpoint,
-        body: dict[str, Any],
-        parts: list[ImagePart],
-        max_tiles: int,
-        request_id: str,
-        held: ExitStack,
+        self, endpoint: Endpoint, body: dict[str, Any], pictures: _Pictures, request_id: str, held: ExitStack
     ) -> Answer:
         """held: keeps the embeddings' room until a decode that has begun holds it itself."""
         for attempt in range(1, DECODE_ATTEMPTS + 1):
-            embeddings = await self._embed(parts, max_tiles, request_id, held)
+            embeddings = await self._embed(pictures, request_id, held)
             try:
                 answer = await self._decode(endpoint, body, embeddings, request_id)
                 if not answer.head.retryable or attempt == DECODE_ATTEMPTS:
@@ -137,12 +142,12 @@ class Pipeline:
             )
         return max_tiles
 
-    async def _embed(self, parts: list[ImagePart], max_tiles: int, request_id: str, held: ExitStack) -> list[Embedding]:
+    async def _embed(self, pictures: _Pictures, request_id: str, held: ExitStack) -> list[Embedding]:
         """The embeddings of a request's images, in order; leaving early gives up only what nobody else waits for."""
-        if not parts:
+        if not pictures.parts:
             return []
         with self._metrics.stage("embed"):
-            found = await gather(self._find(part, max_tiles) for part in parts)
+            found = await gather(self._find(part, pictures) for part in pictures.parts)
             held.enter_context(self._budget.hold({one.image.hash: self._bytes_of(one) for one in found}))
             cut = [one for one in found if isinstance(one, CutImage)]
             with self._budget.hold({f"{one.image.hash}/tiles": one.pixels.nbytes for one in cut}):
@@ -156,13 +161,14 @@ class Pipeline:
     def _bytes_of(self, image: Embedding | CutImage) -> int:
         return image.bytes if isinstance(image, Embedding) else image.image.tiles * self._tile_bytes
 
-    async def _find(self, part: ImagePart, max_tiles: int) -> Embedding | CutImage:
+    async def _find(self, part: ImagePart, pictures: _Pictures) -> Embedding | CutImage:
         """The image's embedding if the store knows it, else the image, cut."""
         with self._metrics.stage("fetch"):
-            data = await self._source.read(part.url, part.path)
-        limit = 1 if part.one_tile else max_tiles
+            data = await self._source.read(part.url, part.path, pictures.tenant)
+        limit = 1 if part.one_tile else pictures.max_tiles
         name = content_hash(
             data,
+            tenant=pictures.tenant,
             fingerprint=self._fingerprint,
             dtype=self._dtype,
             quantization=self._quantization,

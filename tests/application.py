@@ -24,12 +24,14 @@ START_S = 400
 class Tessera:
     """A running application.
 
-    url: of its HTTP ingress; model: its name; address: of its Ray cluster; starting: what /health answered on the way.
+    url: of its HTTP ingress; model: its name; address: of its Ray cluster; config: its Serve configuration; starting:
+    what /health answered on the way.
     """
 
     url: str
     model: str
     address: str
+    config: dict[str, Any]
     starting: list[httpx.Response] = field(default_factory=list)
 
 
@@ -67,7 +69,7 @@ def serve_run(
     url = f"http://127.0.0.1:{config['http_options']['port']}"
     try:
         starting = _wait_until_ready(url, process, log)
-        yield Tessera(url, config["applications"][0]["args"]["model"]["served_names"][0], address, starting)
+        yield Tessera(url, config["applications"][0]["args"]["model"]["served_names"][0], address, config, starting)
     finally:
         process.terminate()
         process.wait(60)

@@ -135,6 +135,13 @@ least one pod of each group.
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $apiKeys := $values.apiKeys -}}
+{{- if and $apiKeys.secretName (not $apiKeys.keys) -}}
+{{- fail "apiKeys.keys: empty, so that apiKeys.secretName would protect nothing; name its keys" -}}
+{{- end -}}
+{{- if and $apiKeys.keys (not $apiKeys.secretName) -}}
+{{- fail "apiKeys.secretName: needed by apiKeys.keys" -}}
+{{- end -}}
 {{- $gcs := $values.gcsFaultTolerance -}}
 {{- if and $gcs.enabled (eq $gcs.backend "redis") (not $gcs.redisAddress) -}}
 {{- fail "gcsFaultTolerance.redisAddress: needed by gcsFaultTolerance.backend redis" -}}

@@ -34,3 +34,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- if $on }}true{{ end -}}
 {{- end }}
+
+{{/* Where the Routers' pods see the Secret with the API keys. */}}
+{{- define "tessera.apiKeysFolder" -}}
+/etc/tessera/api-keys
+{{- end }}

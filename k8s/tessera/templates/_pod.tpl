@@ -3,6 +3,7 @@
 {{- define "tessera.pod" -}}
 {{- $values := .root.Values -}}
 {{- $head := eq .component "head" -}}
+{{- $apiKeys := and (eq .component "router") $values.apiKeys.secretName -}}
 metadata:
   labels:
     {{- include "tessera.selectorLabels" .root | nindent 4 }}
@@ -92,6 +93,11 @@ spec:
           readOnly: true
           {{- end }}
         {{- end }}
+        {{- if $apiKeys }}
+        - name: api-keys
+          mountPath: {{ include "tessera.apiKeysFolder" .root }}
+          readOnly: true
+        {{- end }}
   volumes:
     - name: shared-memory
       emptyDir:
@@ -101,6 +107,13 @@ spec:
     - name: models
       persistentVolumeClaim:
         claimName: {{ include "tessera.cacheClaim" .root }}
+    {{- end }}
+    {{- with $apiKeys }}
+    - name: api-keys
+      secret:
+        secretName: {{ . }}
+        # 0440: for fsGroup, not for others.
+        defaultMode: 288
     {{- end }}
 {{- end }}
 

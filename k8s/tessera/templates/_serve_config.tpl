@@ -21,6 +21,13 @@ applications:
     deployments:
       - name: Router
         num_replicas: {{ $settings.router.replicas | default 1 | int }}
+        {{- with .Values.apiKeys.keys }}
+        user_config:
+          api_keys:
+            {{- range . }}
+            - {{ merge (dict "file" (printf "%s/%s" (include "tessera.apiKeysFolder" $) .name)) . | toJson }}
+            {{- end }}
+        {{- end }}
       - name: EncoderPool
         num_replicas: {{ $settings.encoder.replicas | default 1 | int }}
       - name: LLMPool

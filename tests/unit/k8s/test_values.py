@@ -121,6 +121,11 @@ WRONG = [
     ({"startup__podSeconds": "1h"}, "/startup/podSeconds"),
     ({"networkPolicy__imageFetchPorts": [0]}, "/networkPolicy/imageFetchPorts"),
     ({"apiKeys": ["secret"]}, "apiKeys"),
+    ({"apiKeys__secretName": "keys"}, "apiKeys.keys: empty"),
+    ({"apiKeys__keys": [{"name": "acme"}]}, "apiKeys.secretName"),
+    ({"apiKeys__keys": [{"name": "acme", "key": "secret"}]}, "/apiKeys/keys/0"),
+    ({"apiKeys__keys": [{"name": "acme", "file": "/etc/passwd"}]}, "/apiKeys/keys/0"),
+    ({"apiKeys__keys": [{"name": "../acme"}]}, "/apiKeys/keys/0/name"),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from vllm.config import CompilationConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.entrypoints.launchers.cli_args import BaseFrontendArgs
+from vllm.entrypoints.launchers.cli_args import BaseFrontendArgs, FrontendArgs
 
 from encoder_pool.settings import ModelSettings
 from llm_pool.engine_args import (
@@ -25,7 +25,7 @@ def test_every_name_that_we_know_is_still_one_of_vllms() -> None:
     engine = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
     assert OWNED_ENGINE_KWARGS.keys() <= engine
     assert set(PARALLEL_SIZES) <= engine
-    assert OWNED_FRONTEND_KWARGS.keys() <= {field.name for field in dataclasses.fields(BaseFrontendArgs)}
+    assert OWNED_FRONTEND_KWARGS.keys() <= {field.name for field in dataclasses.fields(FrontendArgs)}
 
 
 def test_values_take_vllms_own_types() -> None:
@@ -62,7 +62,8 @@ def test_wrong_engine_arguments_are_refused_by_name(kwargs: dict[str, Any], mess
         ({"chat_templat": "x"}, "chat_templat: .*did you mean chat_template"),
         # Options of vLLM's own HTTP server, which is not used.
         ({"port": 1}, "port: vLLM has no such argument"),
-        ({"api_key": ["x"]}, "api_key: vLLM has no such argument"),
+        ({"api_key": ["x"]}, "api_key: not to be set here: it would protect nothing"),
+        ({"allowed_origins": ["x"]}, "allowed_origins: vLLM has no such argument"),
         ({"response_role": 3}, "response_role: .*string"),
         ({"chat_template": "/no/such/file"}, "chat_template: "),
         ({"enable_auto_tool_choice": True}, "needs a tool_call_parser"),

@@ -1,7 +1,8 @@
 import pytest
 
 from router.app import bind, build_app
-from router.config import AppConfig, ConfigError
+from router.config import AppConfig
+from router.config_error import ConfigError
 
 
 def deployments(app) -> dict:

@@ -4,7 +4,8 @@ import sys
 import pytest
 import yaml
 
-from router.config import AppConfig, ConfigError, check_file, main, parse_args
+from router.config import AppConfig, check_file, main, parse_args
+from router.config_error import ConfigError
 
 GOOD = {"model": {"source": "some/model"}}
 
@@ -68,6 +69,14 @@ def test_a_whole_file_is_checked(tmp_path):
             {"app": {"deployments": [{"name": "EncoderPool", "num_replicas": 2, "max_ongoing_requests": 3}]}},
             "EncoderPool: max_ongoing_requests is set in `args:`",
         ),
+        (
+            {"app": {"deployments": [{"name": "LLMPool", "user_config": {}}]}},
+            "LLMPool: user_config is set in `args:`, not here; only num_replicas may be",
+        ),
+        (
+            {"app": {"deployments": [{"name": "Router", "user_config": {"api_key": []}}]}},
+            "user_config.api_key: unknown key; did you mean 'api_keys'?",
+        ),
         ({"app": {"import_path": "other:app"}}, "exactly one must have import_path"),
     ],
 )
@@ -79,6 +88,11 @@ def test_serves_own_keys_are_checked_too(tmp_path, change, message):
 def test_a_number_of_replicas_may_stand_outside_the_arguments(tmp_path):
     path = serve_file(tmp_path, app={"deployments": [{"name": "EncoderPool", "num_replicas": 2}]})
     assert check_file(path).encoder.replicas == 1
+
+
+def test_api_keys_stand_in_the_routers_user_config(tmp_path):
+    keys = {"api_keys": [{"name": "a", "env": "KEY_OF_A"}]}
+    check_file(serve_file(tmp_path, app={"deployments": [{"name": "Router", "user_config": keys}]}))
 
 
 def test_a_file_that_is_no_yaml_or_absent(tmp_path):

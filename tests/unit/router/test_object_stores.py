@@ -2,7 +2,8 @@ import logging
 
 import pytest
 
-from router.config import ConfigError, RouterSettings
+from router.config import RouterSettings
+from router.config_error import ConfigError
 from router.object_stores import check_object_stores
 
 MIB = 2**20

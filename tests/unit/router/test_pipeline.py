@@ -66,7 +66,7 @@ def pools(monkeypatch):
 def make_pipe(pools, model):
     def make(**settings) -> Pipeline:
         config = AppConfig.model_validate({"model": model, "router": {"encode_timeout_s": 0.5} | settings})
-        return Pipeline(config, None, None, ImageSource(max_bytes=10**7, timeout_s=1), Tiler(model), RouterMetrics())
+        return Pipeline(config, None, None, ImageSource(config.router), Tiler(model), RouterMetrics())
 
     return make
 
@@ -116,6 +116,17 @@ async def test_equal_pictures_are_encoded_once_and_other_limits_apart(pipe, pool
     await pipe.answer("chat", chat(low, image), "id")
     assert len(pools.encodes) == 2, "both are kept"
     assert pools.decodes[2][1].images == (images[1], images[0])
+
+
+async def test_tenants_share_nothing(pipe, pools):
+    await pipe.answer("chat", chat(part(picture(0))), "id")
+    body = chat(part(picture(3)), cache_salt="mine")
+    for tenant in ("a", "b", "a", ""):
+        await pipe.answer("chat", body, "id", tenant)
+    assert len(pools.encodes) == 4, "only the second request of `a` finds its picture"
+    found = [(call[0].get("cache_salt"), call[1].images[0].hash) for call in pools.decodes[1:]]
+    assert [salt for salt, _ in found] == ["a:mine", "b:mine", "a:mine", "mine"]
+    assert len({name for _, name in found}) == 3
 
 
 async def test_other_weights_make_other_hashes(pipe, pools):

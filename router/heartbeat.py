@@ -1,0 +1,57 @@
+"""A stream whose first chunk takes long is kept open by comments, which clients of event streams skip.
+
+Until the first comment an error is a plain answer with its status; after it the status 200 is out, and an error is the
+stream's last event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from router.errors import ApiError
+from router.pipeline import Answer
+
+logger = logging.getLogger("ray.serve")
+
+COMMENT = ": still working\n\n"
+
+
+async def within(answer: asyncio.Task[Answer], seconds: float) -> bool:
+    """Whether `answer` is there after `seconds`; it is cancelled where the caller is."""
+    try:
+        done, _ = await asyncio.wait([answer], timeout=seconds)
+    except asyncio.CancelledError:
+        answer.cancel()
+        raise
+    return bool(done)
+
+
+async def kept_open(answer: asyncio.Task[Answer], every_s: float) -> AsyncIterator[str]:
+    """A comment at once and every `every_s` seconds, then the answer's events; closing it cancels `answer`."""
+    try:
+        yield COMMENT
+        while not await within(answer, every_s):
+            yield COMMENT
+        try:
+            found = answer.result()
+        except ApiError as error:
+            yield _event(error.body())
+            return
+        except Exception as error:
+            logger.error("request failed with %s", type(error).__name__, exc_info=error)
+            yield _event(ApiError(500, "internal error").body())
+            return
+        if not found.head.stream:
+            yield _event(found.head.body)
+            return
+        yield found.head.body
+        async for chunk in found.rest:
+            yield chunk
+    finally:
+        answer.cancel()
+
+
+def _event(body: str) -> str:
+    return f"data: {body}\n\n"
