@@ -1,7 +1,7 @@
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import ApiError
@@ -81,6 +81,7 @@ def test_what_the_other_limit_refuses_is_not_counted():
 
 
 @given(st.integers(1, 200), st.lists(st.floats(0, 5), max_size=300))
+@settings(deadline=None)
 def test_never_more_than_twice_a_minutes_requests_in_any_minute(per_minute, pauses):
     """The burst and the pace together; a client that waits as told is admitted."""
     clock = Clock()

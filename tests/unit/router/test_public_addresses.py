@@ -2,7 +2,7 @@ import ipaddress
 import socket
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.public_addresses import PublicAddresses
@@ -37,6 +37,7 @@ def test_a_named_network_is_permitted():
 
 
 @given(st.ip_addresses(v=4))
+@settings(deadline=None)
 def test_clothes_change_nothing(address):
     number = int(address)
     worn = [f"::ffff:{address}", str(ipaddress.IPv6Address((0x64FF9B << 96) | number))]
