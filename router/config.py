@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from encoder_pool.settings import EncoderSettings, ModelSettings
 from llm_pool.settings import LLMSettings
@@ -50,6 +50,22 @@ class RouterSettings(BaseModel):
     max_image_bytes: int = Field(50 * 2**20, ge=1024, description="Largest encoded picture in bytes.")
     max_image_pixels: int = Field(
         64_000_000, ge=1, description="Largest picture in pixels, read from its header before it is decoded."
+    )
+    max_decoding_pixels: int = Field(
+        128_000_000,
+        ge=1,
+        description="Pixels of the pictures that a Router decodes at the same time, at about 15 bytes of memory each; "
+        "other pictures wait. At least max_image_pixels.",
+    )
+    max_tiles: int = Field(
+        272,
+        ge=1,
+        description="Most tiles in one request, global ones counted: a large picture has 17. Known before decoding.",
+    )
+    accept_image_embeds: bool = Field(
+        False,
+        description="Whether clients may send embeddings in the place of pictures (`image_embeds` parts): for callers "
+        "who run an encoder of the same weights. The answers are only as good as what they send.",
     )
     fetch_timeout_s: float = Field(10, gt=0, le=600, description="Seconds for fetching one picture by URL, in all.")
     fetch_private_networks: tuple[str, ...] = Field(
@@ -101,12 +117,28 @@ class RouterSettings(BaseModel):
     )
     embedding_ttl_s: float = Field(600, gt=0, description="Seconds after its encode that an embedding is kept at most.")
     encode_timeout_s: float = Field(60, gt=0, description="Seconds for the encoding of a request's pictures.")
+    body_timeout_s: float = Field(60, gt=0, description="Seconds for a request's body to arrive; 408 after them.")
+    heartbeat_s: float = Field(
+        15,
+        gt=0,
+        description="Seconds after which a stream without a chunk is begun with a comment, and kept open by more of "
+        "them; an error after that is an event of the stream.",
+    )
+    chunk_timeout_s: float = Field(
+        120, gt=0, description="Seconds between two chunks of a stream before it ends with an error."
+    )
     first_chunk_timeout_s: float = Field(
         600,
         gt=0,
         description="Seconds from the hand-off to the first chunk of the answer, or to all of it if it is "
         "not streamed.",
     )
+
+    @model_validator(mode="after")
+    def _largest_picture_can_be_decoded(self) -> RouterSettings:
+        if self.max_decoding_pixels < self.max_image_pixels:
+            raise ValueError(f"max_decoding_pixels: must be at least max_image_pixels, {self.max_image_pixels}")
+        return self
 
     @field_validator("fetch_allowed_hosts")
     @classmethod

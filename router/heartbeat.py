@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
+from llm_pool.errors import error_event
+from llm_pool.reply import Endpoint
 from router.errors import ApiError
 from router.pipeline import Answer
 
@@ -28,7 +30,7 @@ async def within(answer: asyncio.Task[Answer], seconds: float) -> bool:
     return bool(done)
 
 
-async def kept_open(answer: asyncio.Task[Answer], every_s: float) -> AsyncIterator[str]:
+async def kept_open(answer: asyncio.Task[Answer], every_s: float, endpoint: Endpoint) -> AsyncIterator[str]:
     """A comment at once and every `every_s` seconds, then the answer's events; closing it cancels `answer`."""
     try:
         yield COMMENT
@@ -37,21 +39,17 @@ async def kept_open(answer: asyncio.Task[Answer], every_s: float) -> AsyncIterat
         try:
             found = answer.result()
         except ApiError as error:
-            yield _event(error.body())
+            yield error_event(error.body(), endpoint)
             return
         except Exception as error:
             logger.error("request failed with %s", type(error).__name__, exc_info=error)
-            yield _event(ApiError(500, "internal error").body())
+            yield error_event(ApiError(500, "internal error").body(), endpoint)
             return
         if not found.head.stream:
-            yield _event(found.head.body)
+            yield error_event(found.head.body, endpoint)
             return
         yield found.head.body
         async for chunk in found.rest:
             yield chunk
     finally:
         answer.cancel()
-
-
-def _event(body: str) -> str:
-    return f"data: {body}\n\n"

@@ -1,16 +1,21 @@
 """Encoded pictures to upright RGB.
 
-Size limits are read from the header, before a pixel is decoded. Transparency is composited on white, 16-bit grey is
-scaled, EXIF orientation is applied, an animation shows its first frame.
+What a picture will take is read from its header, before a pixel is decoded. Transparency is composited on white, 16-bit
+grey is scaled, EXIF orientation is applied, an animation shows its first frame.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from router.errors import ApiError, bad_request
 
@@ -28,6 +33,11 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
+# A progressive JPEG has about ten scans, each of which goes over the whole picture; a few bytes make another one.
+MAX_JPEG_SCANS = 100
+START_OF_SCAN = b"\xff\xda"
+TILE_WIDTH, TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
+
 # A cut-off file is an error, never a picture that is grey below a line. The limit on pixels is the caller's.
 ImageFile.LOAD_TRUNCATED_IMAGES = False
 Image.MAX_IMAGE_PIXELS = None
@@ -35,25 +45,44 @@ Image.MAX_IMAGE_PIXELS = None
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def decode(data: bytes, path: str, max_pixels: int) -> Image.Image:
-    """The picture as an RGB image; `path` names its part in errors.
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A picture whose header was read. path: names its part in errors; size: (width, height) as stored."""
 
-    Raises ApiError 400: not one of the accepted formats, cut off or damaged, more than `max_pixels` pixels.
-    """
-    try:
+    path: str
+    size: tuple[int, int]
+    _image: Image.Image
+
+    def rgb(self) -> Image.Image:
+        """The picture, upright. Raises ApiError 400: cut off or damaged."""
+        with _faults_of_the_file(self.path):
+            # Before the EXIF block is read: that loads a PNG too, and a second load after a failed one says nothing.
+            self._image.load()
+            orientation = _orientation(self._image)
+            upright = self._image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else self._image
+            return _to_rgb(upright)
+
+
+def open_picture(data: bytes, path: str, max_pixels: int) -> Picture:
+    """Raises ApiError 400: none of the accepted formats, more than `max_pixels` pixels, or made to be slow."""
+    with _faults_of_the_file(path):
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         width, height = image.size
-        if width * height > max_pixels:
-            raise bad_request(
-                f"{path}: the picture has {width}x{height} pixels, more than {max_pixels} in all",
-                path,
-                "image_too_large",
-            )
-        # Before the EXIF block is read: that loads a PNG too, and a second load after a failed one says nothing.
-        image.load()
-        orientation = _orientation(image)
-        upright = image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else image
-        return _to_rgb(upright)
+        # The blocks of a TIFF may be larger than its picture.
+        block = _block_pixels(image) if isinstance(image, TiffImageFile) else 0
+        if max(width * height, block) > max_pixels:
+            message = f"{path}: the picture has {width}x{height} pixels, more than {max_pixels} in all"
+            raise bad_request(message, path, "image_too_large")
+        if image.format == "JPEG" and data.count(START_OF_SCAN) > MAX_JPEG_SCANS:
+            message = f"{path}: the JPEG has more than {MAX_JPEG_SCANS} scans"
+            raise bad_request(message, path, "image_invalid")
+        return Picture(path, (width, height), image)
+
+
+@contextmanager
+def _faults_of_the_file(path: str) -> Iterator[None]:
+    try:
+        yield
     except UnidentifiedImageError:
         raise bad_request(f"{path}: not a picture in an accepted format ({ACCEPTED})", path, "image_invalid") from None
     except ApiError:
@@ -62,6 +91,11 @@ def decode(data: bytes, path: str, max_pixels: int) -> Image.Image:
         # On damaged files Pillow's decoders raise whatever they stumble over: OSError, struct.error, KeyError...
         message = f"{path}: the picture is damaged or cut off; accepted formats are {ACCEPTED}"
         raise bad_request(message, path, "image_invalid") from None
+
+
+def _block_pixels(image: TiffImageFile) -> int:
+    """Pixels of one tile of a TIFF, which is decoded whole; 0 for one in strips."""
+    return int(image.tag_v2.get(TILE_WIDTH, 0)) * int(image.tag_v2.get(TILE_LENGTH, 0))
 
 
 def _orientation(image: Image.Image) -> int:
@@ -73,7 +107,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("I;16", "I;16L", "I;16B", "I", "F"):
-        return _from_deep_grey(image)
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         ground = Image.new("RGBA", layer.size, (255, 255, 255, 255))
@@ -81,11 +115,13 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """16-bit grey scaled to 8 bits; Pillow's own conversion would clip at 255."""
-    grey = np.asarray(image).astype(np.float64)
-    if image.mode == "F":
-        scale = 255.0 if grey.max() <= 1 else 1.0
-    else:
-        scale = 1 / 257  # 65535 -> 255
-    return Image.fromarray(np.clip(np.rint(np.nan_to_num(grey * scale)), 0, 255).astype(np.uint8)).convert("RGB")
+def _eight_bits(grey: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """16-bit grey scaled by 255 / 65535, which is 1 / 257; Pillow's own conversion would clip at 255.
+
+    Floats are taken as from 0 to 1 where none is above 1, else as from 0 to 255.
+    """
+    if grey.dtype.kind == "f":
+        finite = np.nan_to_num(grey.astype(np.float32))
+        scale = np.float32(255 if finite.max() <= 1 else 1)
+        return np.clip(np.rint(finite * scale), 0, 255).astype(np.uint8)
+    return ((np.clip(grey, 0, 65535).astype(np.uint32) + 128) // 257).astype(np.uint8)

@@ -20,6 +20,8 @@ from typing import Literal
 
 from ray.serve import metrics
 
+from router.errors import ApiError
+
 Stage = Literal["fetch", "cut", "embed", "first_chunk"]
 
 
@@ -41,6 +43,15 @@ class RouterMetrics:
 
     def answered(self, status: int, code: str) -> None:
         self._requests.inc(1, {"status": str(status), "code": code})
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Counts the ApiError that its block raises."""
+        try:
+            yield
+        except ApiError as error:
+            self.answered(error.status, error.code or "")
+            raise
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:

@@ -20,6 +20,7 @@ from router.access import Access, AccessControl, caller_of
 from router.config import AppConfig
 from router.error_handlers import answer_errors
 from router.errors import ApiError, unavailable
+from router.heartbeat import kept_open, within
 from router.image_source import ImageSource
 from router.live_settings import live_settings
 from router.metrics import RouterMetrics
@@ -54,6 +55,10 @@ api.add_middleware(Cors, origins=cors_origins_of_replica)
 api.add_middleware(SecurityHeaders)
 
 
+def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
 async def with_first(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
     """`first`, then `rest`."""
     yield first
@@ -69,6 +74,8 @@ class Router:
         settings = config.router
         self._names = config.model.names
         self._max_body_bytes = settings.max_body_bytes
+        self._body_timeout_s = settings.body_timeout_s
+        self._heartbeat_s = settings.heartbeat_s
         self._max_choices = settings.max_choices
         self._llm = llm
         self.access = Access()
@@ -106,25 +113,28 @@ class Router:
         return await self._respond("detokenize", request)
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
-        try:
-            answer = await self._answer(endpoint, request)
-        except ApiError as error:
-            self._metrics.answered(error.status, error.code or "")
-            raise
-        self._metrics.answered(answer.head.status, "")
-        if not answer.head.stream:
-            headers = {"Retry-After": "1"} if answer.head.status in (429, 503) else None
-            return Response(answer.head.body, answer.head.status, headers, "application/json")
-        return StreamingResponse(with_first(answer.head.body, answer.rest), media_type="text/event-stream")
+        with self._metrics.refusals():
+            body = await self._checked(endpoint, request)
+        answer = asyncio.get_running_loop().create_task(self._answer(endpoint, body, request))
+        if body.get("stream") and not await within(answer, self._heartbeat_s):
+            return event_stream(kept_open(answer, self._heartbeat_s, endpoint))
+        found = await answer
+        if not found.head.stream:
+            headers = {"Retry-After": "1"} if found.head.status in (429, 503) else None
+            return Response(found.head.body, found.head.status, headers, "application/json")
+        return event_stream(with_first(found.head.body, found.rest))
 
-    async def _answer(self, endpoint: Endpoint, request: Request) -> Answer:
-        request_id = request_id_of(request)
-        body = await read_body(request, self._max_body_bytes)
+    async def _checked(self, endpoint: Endpoint, request: Request) -> dict[str, Any]:
+        body = await read_body(request, self._max_body_bytes, self._body_timeout_s)
         self._check_model(body)
-        caller = caller_of(request)
         check_request(endpoint, body, self._max_choices)
-        body = self._special_tokens.cleared(endpoint, body, trusted=caller.trusted)
-        return await self._pipeline.answer(endpoint, body, request_id, caller.tenant)
+        return self._special_tokens.cleared(endpoint, body, trusted=caller_of(request).trusted)
+
+    async def _answer(self, endpoint: Endpoint, body: dict[str, Any], request: Request) -> Answer:
+        with self._metrics.refusals():
+            answer = await self._pipeline.answer(endpoint, body, request_id_of(request), caller_of(request).tenant)
+        self._metrics.answered(answer.head.status, "")
+        return answer
 
     @api.get("/v1/models")
     async def models(self) -> JSONResponse:

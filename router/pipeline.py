@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -19,19 +18,20 @@ from llm_pool.errors import error_event
 from llm_pool.reply import Endpoint, Reply
 from router import handoff
 from router.cache_salt import with_tenants_salt
+from router.client_embeddings import ClientEmbedding, ClientEmbeddings
 from router.config import AppConfig
 from router.content_hash import content_hash
 from router.embedding_store import CutImage, Embedding
 from router.encoders import Encoders
 from router.errors import ApiError, bad_request, unavailable
 from router.gather import gather
-from router.image_decode import decode as decode_image
+from router.image_cutter import ImageCutter, Uncut
 from router.image_source import ImageSource
 from router.memory_budget import MemoryBudget
 from router.metrics import RouterMetrics
-from router.request_images import ImagePart, split_images
+from router.request_images import EmbeddingPart, ImagePart, split_images
 from router.shared_store import embedding_store
-from router.tiling import Tiler, Tiles
+from router.tiling import Tiler
 
 logger = logging.getLogger("ray.serve")
 
@@ -51,9 +51,19 @@ class Answer:
 class _Pictures:
     """The images of one request. max_tiles: of a canvas; tenant: whose they are."""
 
-    parts: list[ImagePart]
+    parts: list[ImagePart | EmbeddingPart]
     max_tiles: int
     tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An image, its content hash known, and how many tiles it has; content: undecoded, or embedded by the client."""
+
+    path: str
+    hash: str
+    tiles: int
+    content: Uncut | ClientEmbedding
 
 
 class Pipeline:
@@ -76,7 +86,10 @@ class Pipeline:
         self._metrics = metrics
         self._source = source
         self._tiler = tiler
-        self._threads = ThreadPoolExecutor(self._settings.image_threads, thread_name_prefix="image")
+        self._cutter = ImageCutter(self._settings, tiler)
+        self._client_embeddings: ClientEmbeddings | None = None
+        if self._settings.accept_image_embeds:
+            self._client_embeddings = ClientEmbeddings(config, tiler.max_tiles)
         encoders = Encoders(
             self._encoder, min_tiles=config.encoder.min_shard_tiles, timeout_s=self._settings.encode_timeout_s
         )
@@ -98,7 +111,9 @@ class Pipeline:
         The decoder's own refusals come as a Reply with their status. Raises ApiError for everything that the Router
         refuses or that went wrong between the pools.
         """
-        body, parts = split_images(endpoint, body, self._settings.max_images)
+        body, parts = split_images(
+            endpoint, body, self._settings.max_images, embeddings=self._settings.accept_image_embeds
+        )
         pictures = _Pictures(parts, self._max_tiles(body), tenant)
         body.pop("mm_processor_kwargs", None)
         body = with_tenants_salt(body, tenant)
@@ -147,7 +162,9 @@ class Pipeline:
         if not pictures.parts:
             return []
         with self._metrics.stage("embed"):
-            found = await gather(self._find(part, pictures) for part in pictures.parts)
+            named = await gather(self._named(part, pictures) for part in pictures.parts)
+            self._check_tiles(named)
+            found = await gather(self._find(one) for one in named)
             held.enter_context(self._budget.hold({one.image.hash: self._bytes_of(one) for one in found}))
             cut = [one for one in found if isinstance(one, CutImage)]
             with self._budget.hold({f"{one.image.hash}/tiles": one.pixels.nbytes for one in cut}):
@@ -161,30 +178,45 @@ class Pipeline:
     def _bytes_of(self, image: Embedding | CutImage) -> int:
         return image.bytes if isinstance(image, Embedding) else image.image.tiles * self._tile_bytes
 
-    async def _find(self, part: ImagePart, pictures: _Pictures) -> Embedding | CutImage:
-        """The image's embedding if the store knows it, else the image, cut."""
+    async def _named(self, part: ImagePart | EmbeddingPart, pictures: _Pictures) -> _Named:
+        if isinstance(part, EmbeddingPart):
+            assert self._client_embeddings is not None, "split_images refuses such parts otherwise"
+            embedding = await self._client_embeddings.read(part, self._fingerprint)
+            return _Named(part.path, self._hash(embedding.identity, 0, pictures.tenant), embedding.tiles, embedding)
         with self._metrics.stage("fetch"):
             data = await self._source.read(part.url, part.path, pictures.tenant)
-        limit = 1 if part.one_tile else pictures.max_tiles
-        name = content_hash(
+        max_tiles = 1 if part.one_tile else pictures.max_tiles
+        uncut = await self._cutter.look(data, part.path, max_tiles)
+        return _Named(part.path, self._hash(data, max_tiles, pictures.tenant), uncut.tiles, uncut)
+
+    def _hash(self, data: bytes, max_tiles: int, tenant: str) -> str:
+        return content_hash(
             data,
-            tenant=pictures.tenant,
+            tenant=tenant,
             fingerprint=self._fingerprint,
             dtype=self._dtype,
             quantization=self._quantization,
-            max_tiles=limit,
+            max_tiles=max_tiles,
         )
-        found = await self._store.find(name)
+
+    def _check_tiles(self, named: list[_Named]) -> None:
+        most = self._settings.max_tiles
+        for index, one in enumerate(named):
+            if sum(earlier.tiles for earlier in named[: index + 1]) > most:
+                message = f"{one.path}: with this picture the request has more than {most} tiles"
+                raise bad_request(message, one.path, "too_many_tiles")
+
+    async def _find(self, image: _Named) -> Embedding | CutImage:
+        """The image's embedding if the client or the store has it, else the image, cut."""
+        if isinstance(image.content, ClientEmbedding):
+            return await image.content.put(image.hash, self._dtype, self._fingerprint)
+        found = await self._store.find(image.hash)
         self._metrics.looked_up(found is not None)
         if found is not None:
             return found
-        loop = asyncio.get_running_loop()
         with self._metrics.stage("cut"):
-            tiles = await loop.run_in_executor(self._threads, self._cut, data, part.path, limit)
-        return CutImage(ImageShard(name, len(tiles.pixels), tiles.aspect), tiles.pixels)
-
-    def _cut(self, data: bytes, path: str, max_tiles: int) -> Tiles:
-        return self._tiler.tile(decode_image(data, path, self._settings.max_image_pixels), max_tiles)
+            tiles = await self._cutter.cut(image.content)
+        return CutImage(ImageShard(image.hash, len(tiles.pixels), tiles.aspect), tiles.pixels)
 
     async def _decode(
         self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
@@ -203,7 +235,7 @@ class Pipeline:
             if isinstance(error, BackPressureError):
                 raise ApiError(429, "too many requests are waiting", retry_after_s=1) from None
             raise
-        return Answer(head, _rest(items, endpoint, request_id))
+        return Answer(head, _rest(items, endpoint, request_id, self._settings.chunk_timeout_s))
 
     async def _decoded(
         self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
@@ -220,12 +252,18 @@ class Pipeline:
                     yield item
 
 
-async def _rest(items: AsyncGenerator[Any, None], endpoint: Endpoint, request_id: str) -> AsyncIterator[str]:
-    """A stream's chunks after the first; a decoder that dies becomes an error event, and no [DONE] follows."""
+async def _rest(
+    items: AsyncGenerator[Any, None], endpoint: Endpoint, request_id: str, timeout_s: float
+) -> AsyncIterator[str]:
+    """A stream's chunks after the first; a decoder that dies or falls silent becomes an error event, without [DONE]."""
     async with aclosing(items):
         try:
-            async for chunk in items:
+            while True:
+                async with asyncio.timeout(timeout_s):
+                    chunk = await anext(items)
                 yield chunk
-        except RayActorError as error:
+        except StopAsyncIteration:
+            return
+        except (RayActorError, TimeoutError) as error:
             logger.warning("request %s: stream broken off by %s", request_id, type(error).__name__)
             yield error_event(BROKEN_STREAM.body(), endpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from email.message import Message
@@ -19,8 +20,11 @@ def request_id_of(request: Request) -> str:
     return request.headers.get("x-request-id", "")[:MAX_REQUEST_ID] or uuid.uuid4().hex
 
 
-async def read_body(request: Request, limit: int) -> dict[str, Any]:
-    """The JSON object that a request carries. Raises ApiError: 413 over `limit` bytes, 400 for anything else."""
+async def read_body(request: Request, limit: int, timeout_s: float) -> dict[str, Any]:
+    """The JSON object that a request carries.
+
+    Raises ApiError: 413 over `limit` bytes, 408 where it did not come within `timeout_s`, 400 for anything else.
+    """
     content_type = Message()
     content_type["content-type"] = request.headers.get("content-type", "application/json")
     charset = content_type.get_content_charset("utf-8")
@@ -31,10 +35,14 @@ async def read_body(request: Request, limit: int) -> dict[str, Any]:
     too_large = ApiError(413, f"the body has more than {limit} bytes", code="request_too_large")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise too_large
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise too_large
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {timeout_s:g} s", code="request_timeout") from None
     try:
         parsed = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

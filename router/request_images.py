@@ -27,9 +27,21 @@ class ImagePart:
     one_tile: bool
 
 
-def split_images(endpoint: Endpoint, body: dict[str, Any], max_images: int) -> tuple[dict[str, Any], list[ImagePart]]:
+@dataclass(frozen=True, slots=True)
+class EmbeddingPart:
+    """An image that comes as an embedding (see client_embeddings.py). data: base64; aspect: (high, wide)."""
+
+    path: str
+    data: str
+    aspect: tuple[int, int]
+
+
+def split_images(
+    endpoint: Endpoint, body: dict[str, Any], max_images: int, *, embeddings: bool = False
+) -> tuple[dict[str, Any], list[ImagePart | EmbeddingPart]]:
     """(the body for the decoder, the images in prompt order). `body` is left as it is.
 
+    embeddings: whether a chat may hold EmbeddingParts.
     Raises ApiError 400, naming the part: an unknown part type, a media type that the model lacks, a missing or
     malformed image, an image in an answer of the model's, too many images. Everything else is left to the decoder's
     own validation.
@@ -38,7 +50,7 @@ def split_images(endpoint: Endpoint, body: dict[str, Any], max_images: int) -> t
     items = body.get(field)
     if not isinstance(items, list):
         return body, []
-    images: list[ImagePart] = []
+    images: list[ImagePart | EmbeddingPart] = []
     new_items = []
     for i, item in enumerate(items):
         new_item = item
@@ -46,7 +58,7 @@ def split_images(endpoint: Endpoint, body: dict[str, Any], max_images: int) -> t
             parts = []
             for p, part in enumerate(content):
                 path = f"{field}[{i}].{name}[{p}]"
-                image = _image_of(part, path)
+                image = _image_of(part, path, embeddings and endpoint == "chat")
                 if image is None:
                     parts.append(part)
                     continue
@@ -62,7 +74,7 @@ def split_images(endpoint: Endpoint, body: dict[str, Any], max_images: int) -> t
     return {**body, field: new_items}, images
 
 
-def _image_of(part: Any, path: str) -> ImagePart | None:
+def _image_of(part: Any, path: str, embeddings: bool) -> ImagePart | EmbeddingPart | None:
     """The image that a content part holds, None for a part without media."""
     if isinstance(part, str):
         return None
@@ -82,6 +94,8 @@ def _image_of(part: Any, path: str) -> ImagePart | None:
             raise bad_request(f"{path}.file_id: there are no uploaded files here; use `image_url`", f"{path}.file_id")
     elif kind is None:
         raise bad_request(f"{path}: the part has no `type`", path)
+    elif kind == "image_embeds" and embeddings:
+        return _embedding_of(part, path)
     elif isinstance(kind, str) and kind.endswith("_embeds"):
         raise bad_request(f"{path}: precomputed embeddings are not accepted here", path)
     else:
@@ -92,3 +106,13 @@ def _image_of(part: Any, path: str) -> ImagePart | None:
     if detail not in ("auto", "low", "high", None):
         raise bad_request(f"{path}: `detail` must be auto, low or high", path)
     return ImagePart(path, url, one_tile=detail == "low")
+
+
+def _embedding_of(part: dict[str, Any], path: str) -> EmbeddingPart:
+    value = part.get("image_embeds")
+    if not isinstance(value, dict) or not isinstance(value.get("data"), str):
+        raise bad_request(f"{path}.image_embeds: must be an object with `data` and `aspect_ratio`", path)
+    match value.get("aspect_ratio", [1, 1]):
+        case [int(high), int(wide)]:
+            return EmbeddingPart(path, value["data"], (int(high), int(wide)))
+    raise bad_request(f"{path}.image_embeds.aspect_ratio: must be [high, wide], in tiles", path)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from transformers import AutoImageProcessor
 from transformers.image_utils import ChannelDimension
+from transformers.models.llama4.image_processing_llama4 import find_supported_resolutions, get_best_fit
 
 from encoder_pool.settings import ModelSettings
 
@@ -32,6 +33,14 @@ class Tiler:
     def __init__(self, model: ModelSettings) -> None:
         self._processor = AutoImageProcessor.from_pretrained(model.source, revision=model.revision)
         self.max_tiles = int(self._processor.max_patches)
+
+    def canvas(self, size: tuple[int, int], max_tiles: int) -> tuple[int, int]:
+        """(high, wide) of the grid into which a picture of that (width, height) is cut, before it is."""
+        width, height = size
+        side = self._processor.size
+        resolutions = torch.tensor(find_supported_resolutions(max_tiles, side))
+        high, wide = get_best_fit((height, width), resolutions, self._processor.resize_to_max_canvas)
+        return int(high) // side.height, int(wide) // side.width
 
     def tile(self, image: Image.Image, max_tiles: int | None = None) -> Tiles:
         """`image` (RGB) as tiles: one, or `high * wide` and the whole picture once more.

@@ -7,6 +7,7 @@ import io
 import random
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageDraw
 
 
@@ -40,3 +41,10 @@ def part(image: Image.Image, kind: str = "PNG") -> dict[str, Any]:
 def user(*content: dict[str, Any] | str) -> dict[str, Any]:
     """A user's message; strings become text parts."""
     return {"role": "user", "content": [{"type": "text", "text": c} if isinstance(c, str) else c for c in content]}
+
+
+def npy(array: np.ndarray, **options: Any) -> bytes:
+    """The array as a file of format .npy."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()

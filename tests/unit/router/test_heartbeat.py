@@ -27,7 +27,7 @@ def start(result, **more) -> asyncio.Task:
 
 
 async def events(task) -> list[str]:
-    return [event async for event in kept_open(task, BEAT_S)]
+    return [event async for event in kept_open(task, BEAT_S, "chat")]
 
 
 async def test_comments_until_the_first_chunk():
@@ -58,7 +58,7 @@ async def test_an_error_is_the_last_event(result, code):
 
 async def test_who_leaves_while_waiting_cancels_the_answer():
     task = start(None, seconds=10)
-    stream = kept_open(task, BEAT_S)
+    stream = kept_open(task, BEAT_S, "chat")
     await anext(stream)
     await stream.aclose()
     await asyncio.wait([task], timeout=1)

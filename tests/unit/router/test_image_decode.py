@@ -1,6 +1,7 @@
 import contextlib
 import json
 import random
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,13 @@ import pytest
 from PIL import Image
 
 from router.errors import ApiError
-from router.image_decode import decode
+from router.image_decode import open_picture
 from tests.pictures import encoded, picture
+
+
+def decode(data: bytes, path: str, max_pixels: int) -> Image.Image:
+    return open_picture(data, path, max_pixels).rgb()
+
 
 CASES = Path(__file__).parents[2] / "cases"
 IMAGES = [case for case in json.loads((CASES / "manifest.json").read_text()) if case["send"] == "image"]
@@ -85,3 +91,36 @@ def test_whatever_is_wrong_with_a_file_it_is_the_files_fault(kind):
             del data[rng.randrange(len(data)) :]
         with contextlib.suppress(ApiError):
             assert decode(bytes(data), "p", 10**6).mode == "RGB"
+
+
+def tiff_of_tiles(side: int) -> bytes:
+    """A grey TIFF of one pixel, in one tile of side * side."""
+    tags = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 277: 1, 322: side, 323: side, 324: 8, 325: 1}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+
+
+def test_the_tiles_of_a_tiff_count_as_its_pixels():
+    """They are decoded whole: a picture of one pixel may ask for gigabytes."""
+    assert open_picture(tiff_of_tiles(16), "p", 10**6).size == (1, 1)
+    with pytest.raises(ApiError) as caught:
+        open_picture(tiff_of_tiles(20000), "p", 10**6)
+    assert caught.value.code == "image_too_large"
+
+
+def test_a_jpeg_of_very_many_scans():
+    """Each goes over the whole picture, and takes some bytes of the file."""
+    whole = encoded(Image.new("L", (64, 64)), "JPEG", progressive=True)
+    assert decode(whole, "p", 10**6).size == (64, 64)
+    scan = whole[whole.index(b"\xff\xda") : -2]
+    with pytest.raises(ApiError, match="more than 100 scans"):
+        open_picture(whole[:-2] + scan * 200 + whole[-2:], "p", 10**6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32])
+def test_every_deep_grey(dtype):
+    grey = np.array([[0, 257, 32768, 65535]]).astype(dtype)
+    if dtype is np.float32:
+        grey = grey / 65535
+    data = encoded(Image.fromarray(grey), "TIFF")
+    assert np.asarray(decode(data, "p", 10))[0, :, 0].tolist() == [0, 1, 128, 255]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import numpy as np
 import pytest
@@ -11,14 +12,14 @@ from ray.exceptions import ActorDiedError, OwnerDiedError, RayTaskError
 from encoder_pool.errors import QueueFullError
 from encoder_pool.wire import EmbeddingMeta
 from llm_pool.reply import Reply
-from router import encoders, handoff
+from router import client_embeddings, encoders, handoff
 from router.config import AppConfig
 from router.errors import ApiError
 from router.image_source import ImageSource
 from router.metrics import RouterMetrics
 from router.pipeline import Pipeline
 from router.tiling import Tiler
-from tests.pictures import part, picture, user
+from tests.pictures import npy, part, picture, user
 
 OK = Reply(200, False, "{}")
 
@@ -265,3 +266,44 @@ async def test_a_decoder_that_dies_within_a_stream_ends_it_with_an_error(pipe, p
     assert rest[1].startswith('data: {"error": ')
     assert len(rest) == 2, "no [DONE] follows"
     assert len(pools.decodes) == 1, "what a client has seen is not answered again"
+
+
+async def test_the_tiles_of_a_request_are_limited_before_anything_is_decoded(make_pipe, pools, monkeypatch):
+    pipe = make_pipe(max_tiles=20)
+    large = part(picture(1, (1344, 1344)))
+    await pipe.answer("chat", chat(large, part(picture(0))), "id")
+    monkeypatch.setattr(pipe._cutter, "cut", None)
+    error = await refusal(pipe, chat(part(picture(9, (400, 700))), large))
+    assert (error.code, error.param) == ("too_many_tiles", "messages[0].content[1]")
+    # What is kept counts as well.
+    assert (await refusal(pipe, chat(large, large))).code == "too_many_tiles"
+
+
+async def test_a_decoder_that_falls_silent_within_a_stream(make_pipe, pools, monkeypatch):
+    async def decode(*_):
+        yield Reply(200, True, "data: 1\n\n")
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(handoff, "decode", decode)
+    answer = await make_pipe(chunk_timeout_s=0.05).answer("chat", chat("x", stream=True), "id")
+    (event,) = [chunk async for chunk in answer.rest]
+    assert event.startswith('data: {"error": ')
+
+
+async def test_a_clients_embedding_goes_to_the_decoder_as_an_encoders_would(make_pipe, pools, monkeypatch):
+    put = []
+    monkeypatch.setattr(client_embeddings.ray, "put", lambda rows: put.append(rows) or f"ref {len(put)}")
+    pipe = make_pipe(accept_image_embeds=True)
+    width = pipe._client_embeddings._spec.width
+    data = base64.b64encode(npy(np.ones((5 * 144, width), np.float32))).decode()
+    given = {"type": "image_embeds", "image_embeds": {"data": data, "aspect_ratio": [1, 4]}}
+    assert (await refusal(pipe, chat(given))).code == "starting"
+    await pipe.answer("chat", chat(part(picture(0))), "id")
+    await pipe.answer("chat", chat(given, part(picture(0))), "id")
+    body, hand_off, refs = pools.decodes[-1]
+    assert [(image.tiles, image.aspect) for image in hand_off.images] == [(5, (1, 4)), (1, (1, 1))]
+    assert hand_off.fingerprint == "f"
+    assert refs[0] == "ref 1"
+    assert put[0].shape == (720, width)
+    assert body["messages"][0]["content"][0] == {"type": "image_embeds", "image_embeds": 0}
+    assert [len(shards) for _, shards in pools.encodes] == [1, 1], "it was never encoded"

@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -22,13 +23,13 @@ def request(body: bytes, chunk: int = 7, **headers: str) -> Request:
 
 async def refusal(body: bytes, limit: int = 1000, **headers: str) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await read_body(request(body, **headers), limit)
+        await read_body(request(body, **headers), limit, 5)
     return caught.value
 
 
 async def test_a_body_in_pieces():
-    assert await read_body(request(json.dumps(HELLO).encode()), 1000) == HELLO
-    assert await read_body(request(b"{}", content_type='Application/JSON; charset="UTF-8"'), 1000) == {}
+    assert await read_body(request(json.dumps(HELLO).encode()), 1000, 5) == HELLO
+    assert await read_body(request(b"{}", content_type='Application/JSON; charset="UTF-8"'), 1000, 5) == {}
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,12 @@ async def test_the_limit_holds_for_what_is_declared_and_for_what_comes():
 def test_the_request_id_is_the_clients_or_new():
     assert request_id_of(request(b"", x_request_id="mine")) == "mine"
     assert len({request_id_of(request(b"")) for _ in range(3)}) == 3
+
+
+async def test_a_body_that_does_not_come():
+    async def receive():
+        await asyncio.sleep(60)
+
+    with pytest.raises(ApiError) as caught:
+        await read_body(Request({"type": "http", "headers": []}, receive), 1000, 0.01)
+    assert (caught.value.status, caught.value.code) == (408, "request_timeout")

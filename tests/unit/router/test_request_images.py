@@ -121,3 +121,21 @@ def test_a_bad_part_of_an_input_is_named(role, part, param):
     with pytest.raises(ApiError) as caught:
         split_images("responses", {"input": [{"role": role, "content": [part]}]}, 16)
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_embeddings_are_taken_where_they_are_allowed():
+    given = {"type": "image_embeds", "image_embeds": {"data": "AAAA", "aspect_ratio": [2, 3]}, "uuid": "mine"}
+    out, [found] = split_images("chat", chat([given]), 1, embeddings=True)
+    assert (found.data, found.aspect) == ("AAAA", (2, 3))
+    assert out["messages"][0]["content"] == [{"type": "image_embeds", "image_embeds": 0}]
+    for bad in (
+        None,
+        "AAAA",
+        {},
+        {"data": 5},
+        {"data": "A", "aspect_ratio": 4},
+        {"data": "A", "aspect_ratio": [1, "2"]},
+    ):
+        with pytest.raises(ApiError) as caught:
+            split_images("chat", chat([given | {"image_embeds": bad}]), 1, embeddings=True)
+        assert caught.value.param == "messages[0].content[0]"

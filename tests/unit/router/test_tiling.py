@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import AutoImageProcessor
 
-from router.image_decode import decode
+from router.image_decode import open_picture
 from router.tiling import Tiler
 from tests.pictures import picture
 
@@ -28,7 +28,7 @@ def tiler(model):
 
 @pytest.mark.parametrize("case", SIZED, ids=lambda case: case["file"])
 def test_canvas_of_known_sizes(tiler, case):
-    tiles = tiler.tile(decode((CASES / case["file"]).read_bytes(), "p", 10**8))
+    tiles = tiler.tile(open_picture((CASES / case["file"]).read_bytes(), "p", 10**8).rgb())
     assert (list(tiles.aspect), len(tiles.pixels)) == (case["expect"]["aspect"], case["expect"]["tiles"])
 
 
@@ -39,6 +39,7 @@ def test_tiles_are_the_processors_own_pixels(tiler, model, width, height):
     reference = AutoImageProcessor.from_pretrained(model.source)(image, return_tensors="pt", do_normalize=False)
     tiles = tiler.tile(image)
     high, wide = tiles.aspect
+    assert tiler.canvas((width, height), 16) == tiles.aspect
     assert tiles.pixels.dtype == np.uint8
     assert tiles.pixels.flags.c_contiguous
     assert tiles.pixels.shape == (1 if high * wide == 1 else high * wide + 1, 3, 336, 336)

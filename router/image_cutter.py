@@ -1,0 +1,55 @@
+"""Encoded pictures to tiles, in threads; what a picture will take is known from its header, before it is decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from router.config import RouterSettings
+from router.image_decode import Picture, open_picture
+from router.pixel_gate import PixelGate
+from router.tiling import Tiler, Tiles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Uncut:
+    """A picture before it is decoded. max_tiles: of its canvas; tiles: what it will be cut into, the global one too."""
+
+    picture: Picture
+    max_tiles: int
+    tiles: int
+
+
+class ImageCutter:
+    """One for the life of a Router; belongs to one event loop."""
+
+    def __init__(self, settings: RouterSettings, tiler: Tiler) -> None:
+        self._max_pixels = settings.max_image_pixels
+        self._tiler = tiler
+        self._threads = ThreadPoolExecutor(settings.image_threads, thread_name_prefix="image")
+        # Headers do not wait behind pictures.
+        self._headers = ThreadPoolExecutor(1, thread_name_prefix="image-header")
+        self._gate = PixelGate(settings.max_decoding_pixels)
+
+    async def look(self, data: bytes, path: str, max_tiles: int) -> Uncut:
+        """Raises ApiError 400 where the header says that the picture cannot be served; `path` names its part."""
+        return await asyncio.get_running_loop().run_in_executor(self._headers, self._look, data, path, max_tiles)
+
+    def _look(self, data: bytes, path: str, max_tiles: int) -> Uncut:
+        picture = open_picture(data, path, self._max_pixels)
+        high, wide = self._tiler.canvas(picture.size, max_tiles)
+        return Uncut(picture, max_tiles, 1 if high * wide == 1 else high * wide + 1)
+
+    async def cut(self, uncut: Uncut) -> Tiles:
+        """Waits until enough of `max_decoding_pixels` is free. Raises ApiError 400: damaged or cut off."""
+        loop = asyncio.get_running_loop()
+        pixels = uncut.picture.size[0] * uncut.picture.size[1]
+        await self._gate.acquire(pixels)
+        work = self._threads.submit(self._cut, uncut)
+        # Not when this coroutine ends: a thread goes on though its request has left.
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._gate.release, pixels))
+        return await asyncio.wrap_future(work)
+
+    def _cut(self, uncut: Uncut) -> Tiles:
+        return self._tiler.tile(uncut.picture.rgb(), uncut.max_tiles)
