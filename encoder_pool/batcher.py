@@ -7,47 +7,59 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from encoder_pool.errors import NonFiniteEmbeddingsError, QueueFullError
 from encoder_pool.runner import EncodedBatch, Runner
+from encoder_pool.spans import past_span
 
 OnBatch = Callable[[EncodedBatch, int, float], None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Waiting:
+    """taken_ns: when a batch took it, as of `time.time_ns()`."""
+
     tiles: np.ndarray
     rows: asyncio.Future[np.ndarray]
     deadline: float  # of the event loop's clock
+    taken_ns: int = 0
 
 
 class TileBatcher:
     """Belongs to one event loop; the runner works in threads of its own.
 
     on_batch: called on the event loop with every encoded batch, its number of tiles and the seconds it took.
-    on_queue: called on the event loop with the number of waiting tiles whenever it has changed.
+    on_wait: called on the event loop with the seconds that an item waited before a batch took it.
 
     `failure` is set once the runner fails on an empty tile too: the fault is not in what it was given.
     """
 
     def __init__(
-        self, runner: Runner, max_queued_tiles: int, on_batch: OnBatch, on_queue: Callable[[int], None]
+        self, runner: Runner, max_queued_tiles: int, on_batch: OnBatch, on_wait: Callable[[float], None]
     ) -> None:
         self._runner = runner
         self._max_queued_tiles = max_queued_tiles
         self._on_batch = on_batch
-        self._on_queue = on_queue
+        self._on_wait = on_wait
         self._queue: deque[_Waiting] = deque()
         self._threads = ThreadPoolExecutor(runner.concurrency, thread_name_prefix="encode")
         self._running: set[asyncio.Task[None]] = set()
         self.queued_tiles = 0
+        self._running_tiles = 0
         self.failure: Exception | None = None
+
+    @property
+    def outstanding_tiles(self) -> int:
+        """Tiles that wait or are being encoded."""
+        return self.queued_tiles + self._running_tiles
 
     async def encode(self, tiles: np.ndarray, timeout_s: float = math.inf) -> np.ndarray:
         """Encodes uint8 [tiles, channels, tile, tile] to its carrier array (see wire.py).
@@ -61,31 +73,35 @@ class TileBatcher:
             raise QueueFullError(f"{self.queued_tiles} tiles are waiting, at most {self._max_queued_tiles} may")
         loop = asyncio.get_running_loop()
         item = _Waiting(tiles, loop.create_future(), loop.time() + timeout_s)
+        queued_ns = time.time_ns()
         self._queue.append(item)
-        self._count(len(tiles))
+        self.queued_tiles += len(tiles)
         self._start_batches()
         try:
-            return await item.rows
+            rows = await item.rows
         finally:
             if item in self._queue:
                 self._remove(item)
+        self._on_wait((item.taken_ns - queued_ns) / 1e9)
+        past_span("queue", queued_ns, item.taken_ns)
+        past_span("encode", item.taken_ns)
+        return rows
 
     def _remove(self, item: _Waiting) -> None:
         self._queue.remove(item)
-        self._count(-len(item.tiles))
-
-    def _count(self, tiles: int) -> None:
-        self.queued_tiles += tiles
-        self._on_queue(self.queued_tiles)
+        self.queued_tiles -= len(item.tiles)
 
     def _start_batches(self) -> None:
         while len(self._running) < self._runner.concurrency and (batch := self._take()):
+            tiles = sum(len(item.tiles) for item in batch)
             task = asyncio.get_running_loop().create_task(self._run(batch))
             self._running.add(task)
-            task.add_done_callback(self._finished)
+            self._running_tiles += tiles
+            task.add_done_callback(partial(self._finished, tiles))
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, tiles: int, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._running_tiles -= tiles
         self._start_batches()
 
     def _take(self) -> list[_Waiting]:
@@ -100,6 +116,7 @@ class TileBatcher:
                 continue
             batch.append(item)
             tiles += len(item.tiles)
+            item.taken_ns = time.time_ns()
         return batch
 
     async def _run(self, batch: list[_Waiting]) -> None:

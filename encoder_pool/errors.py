@@ -17,3 +17,7 @@ class NonFiniteEmbeddingsError(RuntimeError):
 
 class UnsupportedDeviceError(RuntimeError):
     """The device cannot do what the settings ask for."""
+
+
+class NoFreeGpuError(RuntimeError):
+    """Every GPU of the node has an encoder already, or the node has none."""

@@ -39,6 +39,9 @@ def load_encoder(model: ModelSettings, encoder: EncoderSettings, device: torch.d
     dtype = getattr(torch, model.dtype)
     if encoder.quantization is not None and (device.type != "cuda" or dtype != torch.bfloat16):
         raise UnsupportedDeviceError(f"quantization: {encoder.quantization} needs a GPU and dtype: bfloat16")
+    if device.type == "cuda" and encoder.memory_limit_gib is not None:
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, encoder.memory_limit_gib * _GIB / total), device)
     geometry, weights = load_weights(model, dtype, device)
     encoder_model = Llama4VisionEncoder(geometry, weights, _ops(geometry, dtype, device, encoder))
     smallest, largest = encoder_model.budget_range()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from encoder_pool.wire import EmbeddingDtype
 
@@ -33,12 +33,42 @@ class ModelSettings(BaseModel):
         return self.served_names or (self.source,)
 
 
+# The entry of what a replica of either pool tells Serve's autoscaler (`record_autoscaling_stats`).
+LOAD_SIGNAL = "load"
+
+
+class Autoscaling(BaseModel):
+    """Bounds of a pool that follows its load."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_replicas: int = Field(1, ge=1, description="Replicas that are always there.")
+    max_replicas: int = Field(ge=1, description="Replicas at most.")
+    target_load: float = Field(
+        gt=0,
+        description="Load that one replica should have: encoders in tiles that wait or are being encoded, decoders in "
+        "sequences that wait or run.",
+    )
+    upscale_delay_s: float = Field(10, ge=0, description="Seconds of too much load before replicas are added.")
+    downscale_delay_s: float = Field(300, ge=0, description="Seconds of too little load before replicas are stopped.")
+    look_back_s: float = Field(10, gt=0, description="Seconds over which the load is averaged.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max_replicas < self.min_replicas:
+            raise ValueError(f"max_replicas {self.max_replicas} is below min_replicas {self.min_replicas}")
+        return self
+
+
 class EncoderSettings(BaseModel):
     """The pool of vision encoders."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     replicas: int = Field(1, ge=1, description="Encoder replicas; each holds the whole vision tower.")
+    autoscaling: Autoscaling | None = Field(
+        None, description="Lets the number of replicas follow the load; `replicas` are those at the start then."
+    )
     num_gpus: float = Field(0, ge=0, le=1, description="GPUs a replica reserves; 0 runs on the CPU.")
     num_cpus: float = Field(0.1, ge=0, description="CPUs a replica reserves with Ray's scheduler.")
     resources: dict[str, float] = Field({}, description="Custom Ray resources a replica reserves.")
@@ -54,6 +84,9 @@ class EncoderSettings(BaseModel):
     )
     graph_memory_gib: float = Field(
         6.0, gt=0, description="GiB of GPU memory that graphs may take; never more than half of what is free at start."
+    )
+    memory_limit_gib: float | None = Field(
+        None, gt=0, description="GiB of its GPU's memory that a replica may take in all; default: no limit."
     )
     max_queued_tiles: int = Field(
         1024, ge=17, description="Tiles that may wait in a replica before it refuses more (429)."

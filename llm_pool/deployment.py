@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from ray import serve
 
-from encoder_pool.settings import ModelSettings
+from encoder_pool.settings import LOAD_SIGNAL, ModelSettings
 from encoder_pool.wire import HandOff
 from llm_pool.coalesce import coalesce
 from llm_pool.embeddings import rebuild
@@ -47,20 +49,25 @@ class LLMPool:
         whose arrays follow (see HandOff); None for a text-only request. A stream's first chunk waits for the first
         token: what fails before is a Reply with its status, what fails after is an error event that ends the stream.
         """
+        came_ns = time.time_ns()
         try:
-            images = await asyncio.to_thread(rebuild, hand_off, arrays, self._engine.spec) if hand_off else []
+            images = []
+            if hand_off is not None:
+                images = await asyncio.to_thread(rebuild, hand_off, arrays, self._engine.spec)
+                self._engine.metrics.stage("rebuild", came_ns)
             with TICKETS.issue([image.values for image in images]) as tickets:
                 answer = await self._engine.answer(endpoint, body, request_id, vllm_parts(images, tickets))
         except RefusedError as error:
             self._log(error, request_id)
-            yield Reply(error.status, False, error.body())
+            yield Reply(error.status, False, error.body(), seconds=_since(came_ns))
             return
         if isinstance(answer, Reply):
-            yield answer
+            yield replace(answer, seconds=_since(came_ns))
             return
         chunks = coalesce(answer, self._window_s)
         try:
-            yield Reply(200, True, await anext(chunks))
+            first = await anext(chunks)
+            yield Reply(200, True, first, seconds=_since(came_ns))
             async for chunk in chunks:
                 yield chunk
         finally:
@@ -83,6 +90,10 @@ class LLMPool:
         """unfinished: requests that wait or run in the engine; tickets: embeddings that it has not taken yet."""
         return {"unfinished": self._engine.unfinished_requests(), "tickets": len(TICKETS)}
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Serve's autoscaler is told: sequences that wait or run in the engine."""
+        return {LOAD_SIGNAL: self._engine.unfinished_requests()}
+
     async def check_health(self) -> None:
         """Raises once the engine has died: Serve then replaces the replica."""
         await self._engine.check_health()
@@ -92,6 +103,10 @@ class LLMPool:
         engine = getattr(self, "_engine", None)
         if engine is not None:
             engine.shutdown()
+
+
+def _since(start_ns: int) -> float:
+    return (time.time_ns() - start_ns) / 1e9
 
 
 def llm_deployment(settings: LLMSettings) -> serve.Deployment:

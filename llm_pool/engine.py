@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from argparse import Namespace
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 from starlette.datastructures import State
@@ -29,7 +32,9 @@ from llm_pool.embeddings import EmbeddingSpec
 from llm_pool.engine_args import check_frontend_kwargs, engine_args
 from llm_pool.errors import RefusedError, error_event
 from llm_pool.image_parts import fill
+from llm_pool.logs import keep_targets
 from llm_pool.media_connector import CONNECTOR_NAME
+from llm_pool.metrics import DecoderMetrics
 from llm_pool.placement import place
 from llm_pool.protocol import request_model
 from llm_pool.refusals import NoClientErrors, refusal, reply_of
@@ -43,11 +48,34 @@ SHUTDOWN_S = 20.0
 STREAMING_SERVICES = ("chat_completion", "completion")
 
 
+@dataclass(slots=True)
+class _Intake:
+    """When a request came, and when vLLM had handed it to the engine's process; as of `time.time_ns()`."""
+
+    came_ns: int
+    taken_ns: int = 0
+
+
+_INTAKE: ContextVar[_Intake | None] = ContextVar("intake", default=None)
+
+
+class _Client(AsyncLLM):
+    """vLLM's client, which notes when a request is taken in: after template, tokens and embeddings, before the GPU."""
+
+    async def add_request(self, *args: Any, **kwargs: Any) -> Any:
+        queue = await super().add_request(*args, **kwargs)
+        intake = _INTAKE.get()
+        if intake is not None:
+            intake.taken_ns = time.time_ns()
+        return queue
+
+
 class Engine:
     """One running engine. `spec` is what it expects of an embedding."""
 
     def __init__(self, client: AsyncLLM, state: State, spec: EmbeddingSpec) -> None:
         self.spec = spec
+        self.metrics = DecoderMetrics()
         self._client = client
         tokenization = state.serving_tokenization
         self._services: dict[Endpoint, Callable[[Any], Awaitable[Any]]] = {
@@ -76,16 +104,17 @@ class Engine:
             use_threads(llm.cpu_threads or len(os.sched_getaffinity(0)))
         frontend = check_frontend_kwargs(llm.frontend_kwargs)
         args = engine_args(model, llm.engine_kwargs, placement.executor)
-        config = args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
         weights = fingerprint(model)
-        client = AsyncLLM.from_vllm_config(
-            config,
-            usage_context=UsageContext.OPENAI_API_SERVER,
-            # vLLM's own metrics leave through Ray's exporter, beside ours.
-            stat_loggers=None if args.disable_log_stats else [RayPrometheusStatLogger],
-            enable_log_requests=args.enable_log_requests,
-            disable_log_stats=args.disable_log_stats,
-        )
+        with keep_targets(logging.getLogger("ray.serve")):
+            config = args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+            client = _Client.from_vllm_config(
+                config,
+                usage_context=UsageContext.OPENAI_API_SERVER,
+                # vLLM's own metrics leave through Ray's exporter, beside ours.
+                stat_loggers=None if args.disable_log_stats else [RayPrometheusStatLogger],
+                enable_log_requests=args.enable_log_requests,
+                disable_log_stats=args.disable_log_stats,
+            )
         try:
             state = State()
             namespace = Namespace(**(vars(args) | frontend))
@@ -112,14 +141,18 @@ class Engine:
         stream, from the first token on; one that fails ends with an error event instead of [DONE]. Cancelling the
         task that waits, or closing the generator, ends the request in the engine. Raises EmbeddingError.
         """
+        intake = _Intake(time.time_ns())
+        _INTAKE.set(intake)
         try:
             answer = await self._services[endpoint](_request(endpoint, body, request_id, parts))
             if isinstance(answer, ErrorResponse):
                 return reply_of(answer.error, endpoint, body)
             if isinstance(answer, BaseModel):
+                self._measure(intake, "answer")
                 return Reply(200, False, answer.model_dump_json(by_alias=True))
             events = texts(answer)
             first = await until_first_token(events)
+            self._measure(intake, "prefill")
         except RefusedError:
             raise
         except Exception as error:
@@ -127,6 +160,11 @@ class Engine:
             cause = EngineDeadError() if self._client.errored else error
             return refusal(cause, endpoint, body, request_id)
         return self._going_on(first, events, endpoint, body, request_id)
+
+    def _measure(self, intake: _Intake, last: Literal["answer", "prefill"]) -> None:
+        if intake.taken_ns:  # what needs no engine, tokenizing, is not taken in
+            self.metrics.stage("intake", intake.came_ns, intake.taken_ns)
+            self.metrics.stage(last, intake.taken_ns)
 
     async def _going_on(
         self, first: str, rest: AsyncGenerator[str, None], endpoint: Endpoint, body: dict[str, Any], request_id: str

@@ -50,6 +50,14 @@ def world_size(engine_kwargs: Mapping[str, Any]) -> int:
     return size
 
 
+def gpus_of(settings: LLMSettings) -> float:
+    """GPUs that one replica reserves, on all its nodes together; `settings.gpus_per_node` must be set."""
+    if settings.gpus_per_node == 0:
+        return 0
+    workers = world_size(settings.engine_kwargs)
+    return settings.gpu_share if workers == 1 else workers
+
+
 def place(settings: LLMSettings) -> Placement:
     """The placement of every replica of the pool; `settings.gpus_per_node` must be set, 0 is the CPU.
 

@@ -17,9 +17,11 @@ class Reply:
     stream: True for server-sent events.
     body: JSON text, or the first chunk of the stream ("data: {...}\\n\\n", one or more whole events).
     retryable: True where it is this replica's fault, and another may answer.
+    seconds: from the request's arrival, its embeddings included, to this.
     """
 
     status: int
     stream: bool
     body: str
     retryable: bool = False
+    seconds: float = 0.0

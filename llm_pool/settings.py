@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from encoder_pool.settings import Autoscaling
+
 
 class LLMSettings(BaseModel):
     """The pool of vLLM decoders."""
@@ -13,6 +15,9 @@ class LLMSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     replicas: int = Field(1, ge=1, description="Decoder replicas; each is a whole vLLM engine.")
+    autoscaling: Autoscaling | None = Field(
+        None, description="Lets the number of replicas follow the load; `replicas` are those at the start then."
+    )
     gpus_per_node: int | None = Field(
         None,
         ge=0,

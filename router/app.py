@@ -11,10 +11,12 @@ from ray.serve.config import RequestRouterConfig
 
 from encoder_pool.deployment import EncoderPool
 from llm_pool.deployment import llm_deployment
-from llm_pool.placement import resolve
+from llm_pool.placement import gpus_of, resolve
+from router.autoscaling import replica_options
 from router.config import AppConfig, parse_args
 from router.object_stores import check_object_stores
 from router.openai_api import Router
+from router.placement import encoder_options
 from router.store_actor import store_actors
 
 # A dead replica is noticed and replaced after about this long.
@@ -39,21 +41,17 @@ def bind(config: AppConfig) -> Application:
         "graceful_shutdown_timeout_s": DRAIN_S,
     }
     encoders = EncoderPool.options(  # type: ignore[attr-defined]
-        num_replicas=encoder.replicas,
-        ray_actor_options={
-            "num_cpus": encoder.num_cpus,
-            "num_gpus": encoder.num_gpus,
-            "resources": encoder.resources,
-        },
         # The replica bounds its own queue, in tiles; every waiting request has at least one.
         max_ongoing_requests=encoder.max_queued_tiles,
         request_router_config=RequestRouterConfig(request_router_class="router.shard_router:TileRouter"),
+        **encoder_options(config.placement, encoder, llm),
         **pools,
-    ).bind(config.model, encoder)
+    ).bind(config.model, encoder, claims_gpu=config.placement == "colocated")
     decoders = (
         llm_deployment(llm)
         .options(
             request_router_config=RequestRouterConfig(request_router_class="router.decoder_router:PrefixRouter"),
+            **replica_options(llm.replicas, llm.autoscaling, gpus_of(llm)),
             **pools,
         )
         .bind(config.model, llm)

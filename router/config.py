@@ -24,6 +24,7 @@ from llm_pool.settings import LLMSettings
 from router.config_error import ConfigError, model_in, nearest, validated
 from router.errors import path_of
 from router.live_settings import live_settings
+from router.placement import Placement, check_colocated
 from router.serve_file import check_checkpoint, check_serve_file
 from router.special_tokens import Mode
 
@@ -161,6 +162,11 @@ class AppConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    placement: Placement = Field(
+        "dedicated",
+        description="`dedicated`: encoders have GPUs of their own. `colocated`: one encoder beside every GPU of the "
+        "decoders, which must fill their nodes; experimental.",
+    )
     model: ModelSettings
     encoder: EncoderSettings = EncoderSettings()  # type: ignore[call-arg]
     llm: LLMSettings = LLMSettings()  # type: ignore[call-arg]
@@ -174,6 +180,11 @@ def parse_args(args: Any) -> AppConfig:
     """
     config = validated(AppConfig, args, "args")
     check_llm_kwargs(config.llm)
+    if config.placement == "colocated":
+        try:
+            check_colocated(config.encoder, config.llm)
+        except ValueError as error:
+            raise ConfigError(f"args.{error}") from None
     return config
 
 
@@ -227,7 +238,21 @@ def check_file(path: Path) -> AppConfig:
             )
         if entry.get("user_config") is not None and entry["name"] == "Router":
             live_settings(entry["user_config"])
-    return parse_args(ours[0].get("args", {}))
+    config = parse_args(ours[0].get("args", {}))
+    _check_autoscaling(config, ours[0])
+    return config
+
+
+def _check_autoscaling(config: AppConfig, app: dict[str, Any]) -> None:
+    """What of it stands outside `args:`. Raises ConfigError."""
+    numbered = {entry["name"] for entry in app.get("deployments", []) if "num_replicas" in entry}
+    scaled = {"EncoderPool": config.encoder.autoscaling, "LLMPool": config.llm.autoscaling}
+    for name in numbered:
+        if scaled.get(name) is not None:
+            raise ConfigError(f"applications.deployments: {name}: num_replicas is the autoscaler's; remove it")
+    policy = app.get("autoscaling_policy")
+    if policy is not None and None in scaled.values():
+        raise ConfigError("applications.autoscaling_policy: needs args.encoder.autoscaling and args.llm.autoscaling")
 
 
 def _refuse_unknown_keys(raw: Any, model: Any, where: str) -> None:

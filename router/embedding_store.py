@@ -7,7 +7,6 @@ process; dropping the last one frees the object. Nothing here knows how images a
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from ray import ObjectRef
 
 from encoder_pool.wire import EmbeddingDtype, ImageShard
+from router.handoff import detached_context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,8 +123,7 @@ class EmbeddingStore:
             embeddings = await self._encode(images, request_id)
             return {embedding.image.hash: embedding for embedding in embeddings}
 
-        # Serve cancels, with a request, every task of that request's context. This one may outlive the request.
-        return asyncio.get_running_loop().create_task(encode(), context=contextvars.Context())
+        return asyncio.get_running_loop().create_task(encode(), context=detached_context(request_id))
 
     def _finish(self, shared: _SharedEncode) -> None:
         self._forget_running(shared)

@@ -13,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 
 from encoder_pool.errors import QueueFullError
 from encoder_pool.shard_plan import Piece, plan_shards
+from encoder_pool.spans import span
 from encoder_pool.wire import ImageShard
 from router import handoff
 from router.embedding_store import CutImage, Embedding
@@ -59,7 +60,8 @@ class Encoders:
         ]
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                encoded = await handoff.encode(self._handle, tiles, asked, self._timeout_s)
+                with span("encode_call"):
+                    encoded = await handoff.encode(self._handle, tiles, asked, self._timeout_s)
             except RayActorError:
                 logger.warning("request %s: an encoder died under encode attempt %d", request_id, attempt)
                 continue

@@ -11,14 +11,17 @@ presence of the arrays.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from opentelemetry import context as otel_context
 from ray import ObjectRef
 from ray.exceptions import ObjectRefStreamEndOfStreamError
+from ray.serve import context as serve_context
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from encoder_pool.wire import EmbeddingMeta, HandOff, ImageShard
@@ -50,6 +53,17 @@ def replica_count(handle: DeploymentHandle) -> int:
     router = handle._router
     request_router = None if router is None else router._asyncio_router._request_router
     return 0 if request_router is None else len(request_router.curr_replicas)
+
+
+def detached_context(request_id: str) -> contextvars.Context:
+    """A context for work that may outlive the request it was begun for, whose logs and spans it still belongs to.
+
+    Serve cancels, with a request, every call that was made in that request's context.
+    """
+    detached = contextvars.Context()
+    detached.run(serve_context._serve_request_context.set, serve_context._RequestContext(request_id=request_id))
+    detached.run(otel_context.attach, otel_context.get_current())
+    return detached
 
 
 async def encode(

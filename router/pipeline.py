@@ -111,6 +111,8 @@ class Pipeline:
         The decoder's own refusals come as a Reply with their status. Raises ApiError for everything that the Router
         refuses or that went wrong between the pools.
         """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         body, parts = split_images(
             endpoint, body, self._settings.max_images, embeddings=self._settings.accept_image_embeds
         )
@@ -118,7 +120,9 @@ class Pipeline:
         body.pop("mm_processor_kwargs", None)
         body = with_tenants_salt(body, tenant)
         with ExitStack() as held:
-            return await self._answer(endpoint, body, pictures, request_id, held)
+            answer = await self._answer(endpoint, body, pictures, request_id, held)
+        self._metrics.began("image" if parts else "text", loop.time() - started)
+        return answer
 
     async def _answer(
         self, endpoint: Endpoint, body: dict[str, Any], pictures: _Pictures, request_id: str, held: ExitStack
@@ -168,12 +172,16 @@ class Pipeline:
             held.enter_context(self._budget.hold({one.image.hash: self._bytes_of(one) for one in found}))
             cut = [one for one in found if isinstance(one, CutImage)]
             with self._budget.hold({f"{one.image.hash}/tiles": one.pixels.nbytes for one in cut}):
-                encoded = iter(await self._store.encode(cut, request_id) if cut else [])
+                encoded = iter(await self._encode(cut, request_id) if cut else [])
             embeddings = [next(encoded) if isinstance(one, CutImage) else one for one in found]
         first = embeddings[0]
         self._fingerprint = first.fingerprint
         self._tile_bytes = first.bytes // first.image.tiles
         return embeddings
+
+    async def _encode(self, images: list[CutImage], request_id: str) -> list[Embedding]:
+        with self._metrics.stage("encode"):
+            return await self._store.encode(images, request_id)
 
     def _bytes_of(self, image: Embedding | CutImage) -> int:
         return image.bytes if isinstance(image, Embedding) else image.image.tiles * self._tile_bytes
@@ -222,10 +230,13 @@ class Pipeline:
         self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
     ) -> Answer:
         items = self._decoded(endpoint, body, embeddings, request_id)
+        loop = asyncio.get_running_loop()
+        called = loop.time()
         try:
             with self._metrics.stage("first_chunk"):
                 async with asyncio.timeout(self._settings.first_chunk_timeout_s):
                     head = await anext(items)
+            self._metrics.handed_off(loop.time() - called - head.seconds)
         except BaseException as error:
             await items.aclose()
             if isinstance(error, handoff.PoolGoneError | DeploymentUnavailableError):

@@ -52,10 +52,14 @@ def three_raylets() -> Iterator[Raylets]:
     """
     import ray
     from ray import serve
+    from ray.serve._private.constants import DEFAULT_TRACING_EXPORTER_IMPORT_PATH
 
     # A short path: the names of sockets below it must stay under 108 characters.
     folder = tempfile.mkdtemp(prefix="tessera-", dir="/tmp")
     os.environ["RAY_TMPDIR"] = folder
+    # Only requests that ask for it (`traceparent`) are traced.
+    os.environ["RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH"] = DEFAULT_TRACING_EXPORTER_IMPORT_PATH
+    os.environ["RAY_SERVE_TRACING_SAMPLING_RATIO"] = "0"
     cluster = Cluster()
     for resource in ROOMS.values():
         cluster.add_node(num_cpus=2, object_store_memory=300 * 2**20, resources={resource: 1}, include_dashboard=False)

@@ -1,8 +1,8 @@
 """Writes the Grafana dashboard of the chart: `python -m k8s.generate.dashboard`.
 
 A row for each stage of a request: clients, encoders, hand-off, decoders, and the object store that caches what lies
-between them. Only metrics that a running application exports: its own (encoder_pool/metrics.py and router/metrics.py,
-which Ray prefixes with `ray_`), Ray Serve's and the raylets'.
+between them. Only metrics that a running application exports: its own (the `metrics.py` of each room,
+whose names Ray prefixes with `ray_`), Ray Serve's and the raylets'.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ def quantile(q: float, histogram: str, *labels: str, by: str = "") -> str:
     return f"histogram_quantile({q}, {rate(f'{histogram}_bucket', *labels, by=','.join(filter(None, ('le', by))))})"
 
 
+def mean(histogram: str, *labels: str) -> str:
+    """The average over the interval."""
+    return f"{rate(f'{histogram}_sum', *labels)} / {rate(f'{histogram}_count', *labels)}"
+
+
 def total(gauge: str, *labels: str, by: str) -> str:
     return f"sum by ({by}) ({gauge}{{{','.join((RELEASE, *labels))}}})"
 
@@ -55,6 +60,7 @@ PADDING = rate("ray_tessera_encoder_padding_tiles_total")
 EAGER = rate("ray_tessera_encoder_eager_tiles_total")
 LATENCY = "ray_serve_http_request_latency_ms"
 STAGES = "ray_tessera_router_stage_seconds"
+LLM_STAGES = "ray_tessera_llm_stage_seconds"
 LOOKUPS = rate("ray_tessera_router_store_lookups_total")
 HITS = rate("ray_tessera_router_store_lookups_total", 'result="hit"')
 FULFILLMENT = "ray_serve_request_router_fulfillment_time_ms"
@@ -72,6 +78,26 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "From the request to the last byte of its answer, so it grows with the length of the answers.",
             "ms",
             percentiles(LATENCY, CHAT),
+        ),
+        Panel(
+            "Time to the beginning of an answer, p99",
+            "From a request's body to its first chunk; to its end where it is not streamed.",
+            "s",
+            (
+                (
+                    quantile(0.99, "ray_tessera_router_ttft_seconds", by="kind"),
+                    "{{kind}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Where that time goes, on average",
+            "A picture's way: its bytes, its tiles, its embedding, the hand-off, vLLM's intake, the first token.",
+            "s",
+            (
+                *((mean(STAGES, f'stage="{stage}"'), stage) for stage in ("fetch", "cut", "encode", "hand_off")),
+                *((mean(LLM_STAGES, f'stage="{stage}"'), stage) for stage in ("rebuild", "intake", "prefill")),
+            ),
         ),
         Panel(
             "Requests at work",
@@ -107,9 +133,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Tiles that wait",
-            "Queue of each replica, written when a batch starts. Growing while all replicas work: add encoders.",
+            "Queue of each replica. Growing while all replicas work: add encoders.",
             "short",
             ((total("ray_tessera_encoder_queued_tiles", by="replica"), "{{replica}}"),),
+        ),
+        Panel(
+            "Time in the queue",
+            "How long a call's tiles waited for a batch.",
+            "s",
+            percentiles("ray_tessera_encoder_queue_seconds"),
         ),
         Panel(
             "Time of a batch",

@@ -31,7 +31,8 @@ is to be changed.
 {{- end }}
 
 {{- define "tessera.checks.groups" -}}
-{{- range $name, $section := dict "router" "router" "encoder" "encoder" "decoder" "llm" -}}
+{{- range $name := include "tessera.groupNames" . | splitList "," -}}
+{{- $section := eq $name "decoder" | ternary "llm" $name -}}
 {{- $group := index $.Values.groups $name -}}
 {{- $settings := index $.Values.tessera $section -}}
 {{- $replicas := $settings.replicas | default 1 | int -}}
@@ -62,25 +63,22 @@ is to be changed.
 {{- $router := .Values.tessera.router -}}
 {{- $inFlight := mul ($router.replicas | default 1 | int) (int64 $router.in_flight_bytes) -}}
 {{- $held := add (int64 $router.embedding_store_bytes) $inFlight -}}
-{{- $encoders := .Values.groups.encoder -}}
+{{- $name := eq .Values.tessera.placement "colocated" | ternary "decoder" "encoder" -}}
+{{- $encoders := index .Values.groups $name -}}
 {{- $room := mul (int $encoders.pods) (int $encoders.objectStoreGiB) 1073741824 -}}
 {{- if ge $held $room -}}
-{{- fail (printf "tessera.router.embedding_store_bytes and in_flight_bytes of all Routers: %d bytes, but the object stores of groups.encoder hold %d" $held $room) -}}
+{{- fail (printf "tessera.router.embedding_store_bytes and in_flight_bytes of all Routers: %d bytes, but the object stores of groups.%s hold %d" $held $name $room) -}}
 {{- end -}}
 {{- end }}
 
 {{- define "tessera.checks.gpus" -}}
 {{- $encoder := .Values.groups.encoder -}}
 {{- $used := mulf (.Values.tessera.encoder.num_gpus | default 0) $encoder.replicasPerPod -}}
-{{- if ne $used (float64 $encoder.gpus) -}}
+{{- if and (ne .Values.tessera.placement "colocated") (ne $used (float64 $encoder.gpus)) -}}
 {{- fail (printf "groups.encoder.gpus: %d, but tessera.encoder.num_gpus for %d replicas is %g" (int $encoder.gpus) (int $encoder.replicasPerPod) $used) -}}
 {{- end -}}
 {{- $decoder := .Values.groups.decoder -}}
-{{- $engine := .Values.tessera.llm.engine_kwargs | default dict -}}
-{{- $workers := 1 -}}
-{{- range list "tensor_parallel_size" "pipeline_parallel_size" "prefill_context_parallel_size" -}}
-{{- $workers = mul $workers (index $engine . | default 1 | int) -}}
-{{- end -}}
+{{- $workers := include "tessera.workers" . | int -}}
 {{- $used := mulf $workers $decoder.replicasPerPod (eq $workers 1 | ternary (.Values.tessera.llm.gpu_share | default 1) 1) -}}
 {{- if and $decoder.gpus (ne $used (float64 $decoder.gpus)) -}}
 {{- fail (printf "groups.decoder.gpus: %d, but %d engine(s) of %d GPUs (tessera.llm.engine_kwargs) use %g; an engine cannot span pods" (int $decoder.gpus) (int $decoder.replicasPerPod) $workers $used) -}}
@@ -108,7 +106,8 @@ least one pod of each group.
 {{- $strategy := .Values.upgrade.strategy -}}
 {{- $surge := divf .Values.upgrade.incremental.maxSurgePercent 100 -}}
 {{- $need := 0 -}}
-{{- range $group := list .Values.groups.encoder .Values.groups.decoder -}}
+{{- range $name := without (include "tessera.groupNames" . | splitList ",") "router" -}}
+{{- $group := index $.Values.groups $name -}}
 {{- $pods := int $group.maxPods -}}
 {{- if eq $strategy "NewCluster" -}}
 {{- $pods = mul 2 $pods -}}

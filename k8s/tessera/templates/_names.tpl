@@ -25,11 +25,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Release.Name }}-serve-svc
 {{- end }}
 
+{{/* The groups of worker pods, as a comma-separated list: colocated encoders live in the decoders' pods. */}}
+{{- define "tessera.groupNames" -}}
+{{ eq .Values.tessera.placement "colocated" | ternary "router,decoder" "router,encoder,decoder" }}
+{{- end }}
+
 {{/* "true" where Ray's autoscaler runs: a group may grow, or an upgrade moves capacity in steps. */}}
 {{- define "tessera.autoscaling" -}}
 {{- $groups := .Values.groups -}}
 {{- $on := eq .Values.upgrade.strategy "NewClusterWithIncrementalUpgrade" -}}
-{{- range $group := list $groups.router $groups.encoder $groups.decoder -}}
+{{- range $name := include "tessera.groupNames" . | splitList "," -}}
+{{- $group := index $groups $name -}}
 {{- if gt (int $group.maxPods) (int $group.pods) }}{{ $on = true }}{{ end -}}
 {{- end -}}
 {{- if $on }}true{{ end -}}

@@ -29,9 +29,27 @@ applications:
             {{- end }}
         {{- end }}
       - name: EncoderPool
-        num_replicas: {{ $settings.encoder.replicas | default 1 | int }}
+        num_replicas: {{ include "tessera.encoders" . }}
       - name: LLMPool
         num_replicas: {{ $settings.llm.replicas | default 1 | int }}
+{{- end }}
+
+{{- define "tessera.encoders" -}}
+{{- if eq .Values.tessera.placement "colocated" -}}
+{{ mul (include "tessera.workers" .) (.Values.tessera.llm.replicas | default 1 | int) }}
+{{- else -}}
+{{ .Values.tessera.encoder.replicas | default 1 | int }}
+{{- end -}}
+{{- end }}
+
+{{/* GPUs of one engine, each of which has a worker. */}}
+{{- define "tessera.workers" -}}
+{{- $engine := .Values.tessera.llm.engine_kwargs | default dict -}}
+{{- $workers := 1 -}}
+{{- range list "tensor_parallel_size" "pipeline_parallel_size" "prefill_context_parallel_size" -}}
+{{- $workers = mul $workers (index $engine . | default 1 | int) -}}
+{{- end -}}
+{{- $workers -}}
 {{- end }}
 
 {{- define "tessera.arguments" -}}

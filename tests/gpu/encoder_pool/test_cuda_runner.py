@@ -39,7 +39,7 @@ def test_batches_smaller_and_larger_than_a_slot(small: Llama4VisionEncoder) -> N
 
 async def test_concurrent_requests_through_the_queue(small: Llama4VisionEncoder) -> None:
     runner = make_runner(small, list(range(1, 18)), batch_tiles=64)
-    batcher = TileBatcher(runner, 10_000, lambda encoded, tiles, seconds: None, lambda tiles: None)
+    batcher = TileBatcher(runner, 10_000, lambda encoded, tiles, seconds: None, lambda seconds: None)
     items = [random_tiles(int(size)) for size in np.random.default_rng().integers(1, 18, 100)]
     results = await asyncio.gather(*(batcher.encode(item) for item in items))
     for item, rows in zip(items, results, strict=True):

@@ -37,7 +37,7 @@ class HeldRunner:
 
 
 def make_batcher(runner: HeldRunner, max_queued_tiles: int) -> TileBatcher:
-    return TileBatcher(runner, max_queued_tiles, lambda encoded, tiles, seconds: None, lambda tiles: None)
+    return TileBatcher(runner, max_queued_tiles, lambda encoded, tiles, seconds: None, lambda seconds: None)
 
 
 def item(number: int, tiles: int = 1) -> np.ndarray:
@@ -171,3 +171,16 @@ async def test_a_small_request_behind_many_large_ones_waits_for_those_alone() ->
     assert next(i for i, batch in enumerate(runner.batches) if 100 in batch) <= 11
     order = [number for batch in runner.batches for number in batch]
     assert order == [*range(30), 100, *range(200, 250)]
+
+
+async def test_the_load_is_what_waits_and_what_runs() -> None:
+    runner = HeldRunner()
+    batcher = make_batcher(runner, max_queued_tiles=100)
+    calls = [asyncio.create_task(batcher.encode(item(i, tiles=4))) for i in range(2)]
+    await settle()
+    assert (batcher.queued_tiles, batcher.outstanding_tiles) == (4, 8)
+    for _ in calls:
+        runner.gate.release()
+    await asyncio.gather(*calls)
+    await settle()
+    assert batcher.outstanding_tiles == 0

@@ -34,7 +34,7 @@ def test_there_is_a_row_for_each_stage() -> None:
 @pytest.mark.parametrize("name", sorted(dashboard_metrics(dashboard()) - RAYLET_METRICS))
 def test_a_metric_is_declared_where_its_name_says(name) -> None:
     if name.startswith("ray_tessera_"):
-        room = {"encoder": "encoder_pool", "router": "router"}[name.split("_")[2]]
+        room = {"encoder": "encoder_pool", "router": "router", "llm": "llm_pool"}[name.split("_")[2]]
         sources = [ROOT / room / "metrics.py"]
     else:
         assert name.startswith("ray_serve_")
@@ -43,6 +43,13 @@ def test_a_metric_is_declared_where_its_name_says(name) -> None:
     # Serve's proxy writes the protocol into the names of its metrics.
     forms = (re.escape(declared).replace("http", r"(http|\{[^}]+\})") for declared in declared_names(name))
     assert any(re.search(f'"{form}"', text) for form in forms), name
+
+
+def test_the_table_for_operators_names_every_metric_and_no_other() -> None:
+    sources = "".join((ROOT / room / "metrics.py").read_text() for room in ("encoder_pool", "llm_pool", "router"))
+    declared = set(re.findall(r'"(tessera_\w+)"', sources))
+    table = set(re.findall(r"^\| `(tessera_\w+)` \|", (ROOT / "k8s" / "README.md").read_text(), re.MULTILINE))
+    assert table == declared
 
 
 def test_panels_do_not_overlap_and_have_identities() -> None:

@@ -266,8 +266,9 @@ def test_rays_autoscaler_reads_from_it_what_a_pod_of_each_group_offers(file) -> 
     cluster = {"metadata": {"name": "demo", "namespace": "models"}, "spec": manifest["spec"]["rayClusterConfig"]}
     types = _derive_autoscaling_config_from_ray_cr(cluster)["available_node_types"]
     assert types.pop("headgroup")["resources"]["CPU"] == 0
+    placement = merged(values_of(file))["tessera"]["placement"]
     values = merged(values_of(file))["groups"]
-    assert types.keys() == {"router", "encoder", "decoder"}
+    assert types.keys() == {"router", "decoder"} | ({"encoder"} if placement == "dedicated" else set())
     for name, node in types.items():
         assert node["resources"]["CPU"] == values[name]["cpus"]
         assert node["resources"].get("GPU", 0) == values[name].get("gpus", 0)

@@ -53,7 +53,8 @@ def test_its_arguments_are_the_values_and_what_the_chart_adds(file) -> None:
     for group, section in POOLS.items():
         assert args[section].pop("resources") == {f"tessera_{group}": 1}
         # Beside the arguments, whose change would restart every pool.
-        args[section]["replicas"] = replicas_of(application)[section]
+        if values["tessera"]["placement"] == "dedicated" or section != "encoder":
+            args[section]["replicas"] = replicas_of(application)[section]
     assert args["llm"].pop("gpus_per_node") == values["groups"]["decoder"]["gpus"]
     assert args == values["tessera"]
 
@@ -92,6 +93,12 @@ def reservations(values, tmp_path) -> dict[str, tuple[int, dict[str, float]]]:
     }
 
 
+def home_of(name: str, values) -> str:
+    """The group of pods in which the replicas of pool `name` live."""
+    colocated = merged(values)["tessera"]["placement"] == "colocated"
+    return "decoder" if colocated and name == "encoder" else name
+
+
 def node_resources(group) -> dict[str, float]:
     """What a pod of the group offers Ray."""
     limits = container_of(group)["resources"]["limits"]
@@ -110,9 +117,10 @@ def test_replicas_fit_the_groups_at_their_most_and_fill_them_at_their_least(file
     values = values_of(file)
     groups = groups_of(rayservice(values))
     for name, (replicas, reserved) in reservations(values, tmp_path).items():
-        needed = pods_filled(replicas, reserved, node_resources(groups[name]))
+        group = groups[home_of(name, values)]
+        needed = pods_filled(replicas, reserved, node_resources(group))
         assert needed is not None, f"{name}: one replica does not fit a pod"
-        assert groups[name]["minReplicas"] <= needed <= groups[name]["maxReplicas"], name
+        assert group["minReplicas"] <= needed <= group["maxReplicas"], name
 
 
 @pytest.mark.parametrize("file", VALUES_FILES)
@@ -120,7 +128,7 @@ def test_a_pool_fits_its_own_group_alone(file, tmp_path) -> None:
     values = values_of(file)
     groups = groups_of(rayservice(values))
     for name, (_, reserved) in reservations(values, tmp_path).items():
-        for other in groups.keys() - {name, "head"}:
+        for other in groups.keys() - {home_of(name, values), "head"}:
             assert f"tessera_{name}" not in node_resources(groups[other])
             assert reserved[f"tessera_{name}"] > 0
 
@@ -130,9 +138,11 @@ def test_no_gpu_is_left_idle_or_asked_for_twice(file, tmp_path) -> None:
     values = values_of(file)
     groups = groups_of(rayservice(values))
     for name, (replicas, reserved) in reservations(values, tmp_path).items():
-        offered = node_resources(groups[name])
+        offered = node_resources(groups[home_of(name, values)])
         per_pod = -(-replicas // pods_filled(replicas, reserved, offered))
-        assert per_pod * reserved["GPU"] == offered["GPU"], name
+        # A colocated encoder reserves none and claims one.
+        of_each = 1 if home_of(name, values) != name else reserved["GPU"]
+        assert per_pod * of_each == offered["GPU"], name
 
 
 def test_several_replicas_share_a_pod(tmp_path) -> None:

@@ -34,6 +34,8 @@ def test_what_the_adapter_calls_is_still_there() -> None:
     assert {"usage_context", "stat_loggers", "enable_log_requests", "disable_log_stats"} <= set(
         inspect.signature(AsyncLLM.from_vllm_config).parameters
     )
+    assert inspect.iscoroutinefunction(AsyncLLM.add_request)
+    assert "self.add_request(" in inspect.getsource(AsyncLLM.generate)
     for name in ("get_supported_tasks", "check_health", "get_num_unfinished_requests", "shutdown"):
         assert callable(getattr(AsyncLLM, name))
     assert callable(OpenAIServingModels.show_available_models)

@@ -37,6 +37,26 @@ def test_three_deployments_are_sized_by_the_configuration():
     assert found["Router"].ray_actor_options["num_cpus"] == 2
 
 
+def test_pools_follow_their_load_where_they_are_told_to():
+    autoscaling = {"min_replicas": 2, "max_replicas": 6, "target_load": 34}
+    llm = {"autoscaling": autoscaling, "gpus_per_node": 8, "engine_kwargs": {"tensor_parallel_size": 2}}
+    found = deployments(bind(config(encoder={"autoscaling": autoscaling, "num_gpus": 1}, llm=llm)))
+    for name, gpus in (("EncoderPool", 1), ("LLMPool", 2)):
+        scaled = found[name]._deployment_config.autoscaling_config
+        assert (scaled.min_replicas, scaled.initial_replicas, scaled.max_replicas) == (2, 2, 6)
+        assert scaled.policy.policy_kwargs == {"target": 34, "gpus": gpus}
+    assert found["EncoderPool"]._deployment_config.max_ongoing_requests == 1024
+
+
+def test_colocated_encoders_claim_their_gpus():
+    engine = {"tensor_parallel_size": 8, "kv_cache_memory_bytes": 1 << 30}
+    llm = {"gpus_per_node": 8, "engine_kwargs": engine}
+    found = deployments(bind(config(placement="colocated", encoder={"memory_limit_gib": 10}, llm=llm)))
+    assert found["EncoderPool"].num_replicas == 8
+    assert found["EncoderPool"].ray_actor_options["num_gpus"] == 0
+    assert found["EncoderPool"].init_kwargs == {"claims_gpu": True}
+
+
 def test_dead_replicas_are_noticed_within_a_second():
     for name, deployment in deployments(bind(config())).items():
         if name != "Router":

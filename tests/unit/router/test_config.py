@@ -95,6 +95,28 @@ def test_api_keys_stand_in_the_routers_user_config(tmp_path):
     check_file(serve_file(tmp_path, app={"deployments": [{"name": "Router", "user_config": keys}]}))
 
 
+AUTOSCALING = {"max_replicas": 4, "target_load": 34}
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        (
+            {"deployments": [{"name": "EncoderPool", "num_replicas": 2}]},
+            "EncoderPool: num_replicas is the autoscaler's",
+        ),
+        (
+            {"autoscaling_policy": {"policy_function": "router.autoscaling:SharedGpus"}},
+            r"autoscaling_policy: needs args.encoder.autoscaling and args.llm.autoscaling",
+        ),
+    ],
+)
+def test_what_of_autoscaling_stands_outside_the_arguments(tmp_path, app, message):
+    path = serve_file(tmp_path, args=GOOD | {"encoder": {"autoscaling": AUTOSCALING}}, app=app)
+    with pytest.raises(ConfigError, match=message):
+        check_file(path)
+
+
 def test_a_file_that_is_no_yaml_or_absent(tmp_path):
     with pytest.raises(ConfigError, match="absent.yaml"):
         check_file(tmp_path / "absent.yaml")

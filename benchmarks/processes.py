@@ -1,0 +1,93 @@
+"""Memory and CPU of a server's processes, and of Ray's object store, while something runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+import numpy as np
+import psutil
+
+STORE = "ray_object_store_used_memory"
+
+
+@dataclass
+class Samples:
+    """times: seconds of the samples, from the first; private_bytes: of each process that lived through all of them.
+
+    cpu_seconds: by process; store_bytes: of all nodes' object stores together, empty where no export was given.
+    """
+
+    times: list[float] = field(default_factory=list)
+    private_bytes: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    store_bytes: list[float] = field(default_factory=list)
+
+    def growth(self) -> dict[str, float]:
+        """Bytes a minute by process: the slope of a line through the samples."""
+        minutes = np.array(self.times) / 60
+        whole = {name: values for name, values in self.private_bytes.items() if len(values) == len(minutes)}
+        return {name: float(np.polyfit(minutes, values, 1)[0]) for name, values in whole.items()}
+
+
+class Watch:
+    """Samples the tree of processes below `root` (the root left out) every `period_s` seconds.
+
+    exports: URLs of the Prometheus exports of Ray's nodes.
+    """
+
+    def __init__(self, root: int, exports: Sequence[str] = (), period_s: float = 5.0) -> None:
+        self._root = psutil.Process(root)
+        self._exports = exports
+        self._period_s = period_s
+
+    async def run(self, stop: asyncio.Event) -> Samples:
+        """Samples until `stop` is set."""
+        samples = Samples()
+        began = time.monotonic()
+        cpu_before = self._cpu()
+        while not stop.is_set():
+            samples.times.append(time.monotonic() - began)
+            for name, process in self._tree().items():
+                with suppress(psutil.Error):
+                    memory = process.memory_info()
+                    # What a process shares is mostly Ray's object store, which is sampled by itself.
+                    samples.private_bytes[name].append(memory.rss - memory.shared)
+            if self._exports:
+                samples.store_bytes.append(await exported(self._exports, STORE))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._period_s)
+        samples.cpu_seconds = {name: spent - cpu_before.get(name, 0.0) for name, spent in self._cpu().items()}
+        return samples
+
+    def _tree(self) -> dict[str, psutil.Process]:
+        found = {}
+        for process in self._root.children(recursive=True):
+            with suppress(psutil.Error):
+                found[f"{' '.join(process.cmdline())[:70]} [{process.pid}]"] = process
+        return found
+
+    def _cpu(self) -> dict[str, float]:
+        spent = {}
+        for name, process in self._tree().items():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                spent[name] = times.user + times.system
+        return spent
+
+
+async def exported(exports: Sequence[str], gauge: str) -> float:
+    """The sum of a gauge over all nodes with these exports; up to ten seconds old."""
+    values = re.compile(rf"^{gauge}\{{[^}}]*\}} (\S+)$", re.MULTILINE)
+    total = 0.0
+    async with aiohttp.ClientSession() as session:
+        for url in exports:
+            async with session.get(url) as response:
+                total += sum(float(value) for value in values.findall(await response.text()))
+    return total

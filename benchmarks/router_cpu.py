@@ -1,0 +1,86 @@
+"""What one picture costs a Router's CPU, by size: how many Routers feed one encoder.
+
+Decoding, tiling and hashing are timed here, with the Router's own functions; the whole is the CPU time
+of the running Routers over requests of that size, and the rest of it is HTTP, checks and hand-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+
+from benchmarks.traffic import Traffic, picture
+from encoder_pool.settings import ModelSettings
+from router.content_hash import content_hash
+from router.image_decode import decode
+from router.tiling import Tiler
+
+ROUTER = "ServeReplica:tessera:Router"
+DEMO_MODEL = "demo/checkpoint"
+REPEATS = 15
+
+
+def router_cpu(
+    url: str, model: str, api_key: str, root: int, sizes: Sequence[tuple[int, int]]
+) -> tuple[str, list[dict[str, Any]]]:
+    """A Markdown table, and its rows. root: of the process tree in which the Routers are; sizes: (wide, high)."""
+    tiler = Tiler(ModelSettings(source=DEMO_MODEL))
+    rows = []
+    for size in sizes:
+        row = _stages(tiler, size)
+        row["whole"] = _whole(url, model, api_key, root, size)
+        row["rest"] = row["whole"] - row["decode"] - row["tile"] - row["hash"]
+        rows.append({"size": f"{size[0]}x{size[1]}", **row})
+    lines = [
+        "Router CPU a picture, ms:",
+        "",
+        "| size | tiles | decode | tile | hash | HTTP, checks, hand-off | whole |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        times = " | ".join(f"{row[key] * 1e3:.1f}" for key in ("decode", "tile", "hash", "rest", "whole"))
+        lines.append(f"| {row['size']} | {row['tiles']} | {times} |")
+    return "\n".join(lines), rows
+
+
+def _stages(tiler: Tiler, size: tuple[int, int]) -> dict[str, Any]:
+    data = picture(random.Random(0), size)
+    image = decode(data, "", 10**9)
+    hashed = {"fingerprint": "", "dtype": "bfloat16", "quantization": None, "max_tiles": tiler.max_tiles}
+    return {
+        "tiles": len(tiler.tile(image).pixels),
+        "decode": _cpu_seconds(lambda: decode(data, "", 10**9)),
+        "tile": _cpu_seconds(lambda: tiler.tile(image)),
+        "hash": _cpu_seconds(lambda: content_hash(data, **hashed)),
+    }
+
+
+def _cpu_seconds(call: Callable[[], Any]) -> float:
+    call()
+    started = time.process_time()
+    for _ in range(REPEATS):
+        call()
+    return (time.process_time() - started) / REPEATS
+
+
+def _whole(url: str, model: str, api_key: str, root: int, size: tuple[int, int]) -> float:
+    """CPU seconds of all Routers for one request with a picture that no cache has seen."""
+    kind = f"image-{size[0]}x{size[1]}"
+    traffic = Traffic(url, model, {kind: 1}, max_tokens=1, api_key=api_key, seed=random.randrange(2**31))
+    before = _spent(root)
+    outcomes = asyncio.run(traffic.run(clients=2, seconds=10))
+    return (_spent(root) - before) / len(outcomes)
+
+
+def _spent(root: int) -> float:
+    total = 0.0
+    for process in psutil.Process(root).children(recursive=True):
+        if ROUTER in " ".join(process.cmdline()):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total

@@ -1,0 +1,68 @@
+"""One request's spans and log lines, over all three deployments."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.spans import new_trace, read_trace
+from tests.pictures import part, picture, user
+
+# In the order in which they begin.
+STAGES = "embed fetch cut encode encode_call queue encode store first_chunk rebuild intake prefill".split()
+
+
+@pytest.fixture(scope="module")
+def serve_logs(tessera) -> Path:
+    return Path(os.environ["RAY_TMPDIR"]) / "ray" / "session_latest" / "logs" / "serve"
+
+
+def ask(tessera, headers: dict[str, str], seed: int) -> None:
+    body = {"model": tessera.model, "messages": [user(part(picture(seed)), "What?")], "max_tokens": 2, "stream": True}
+    answer = httpx.post(f"{tessera.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    assert answer.status_code == 200
+
+
+def eventually(condition, what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)
+
+
+def test_every_stage_is_a_span_of_one_trace(tessera, serve_logs):
+    trace_id, traceparent = new_trace()
+    ask(tessera, {"traceparent": traceparent}, seed=501)
+
+    def stages() -> list[str]:
+        spans = read_trace(serve_logs / "spans", trace_id)
+        return [span.name.removeprefix("tessera.") for span in spans if span.name.startswith("tessera.")]
+
+    eventually(lambda: len(stages()) >= len(STAGES), "spans of all stages")
+    assert stages() == STAGES
+    spans = read_trace(serve_logs / "spans", trace_id)
+    known = {span.id for span in spans}
+    assert all(span.parent in known for span in spans if span.name.startswith("tessera."))
+    assert all(span.start <= span.stop for span in spans)
+
+
+def test_a_request_that_was_not_sampled_leaves_no_span(tessera, serve_logs):
+    trace_id, traceparent = new_trace()
+    ask(tessera, {"traceparent": traceparent.removesuffix("01") + "00"}, seed=502)
+    time.sleep(1)
+    assert read_trace(serve_logs / "spans", trace_id) == []
+
+
+def test_the_request_id_stands_in_the_logs_of_all_three(tessera, serve_logs):
+    name = "an-id-of-the-client-503"
+    ask(tessera, {"x-request-id": name}, seed=503)
+
+    def rooms() -> set[str]:
+        logs = serve_logs.glob("replica_tessera_*.log")
+        return {path.name.split("_")[2] for path in logs if name in path.read_text(errors="replace")}
+
+    eventually(lambda: rooms() == {"Router", "EncoderPool", "LLMPool"}, "the id in all logs")
