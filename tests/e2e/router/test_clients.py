@@ -61,13 +61,13 @@ class TestOpenAI:
         )
         assert isinstance(response.output_parsed, Shape)
 
-    @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
-    def test_a_tool_is_called(self, client, tessera, choice):
+    def test_a_tool_is_called(self, client, tessera):
         asked = {
             "model": tessera.model,
             "messages": [user(PICTURE, "Where?")],
             "tools": [TOOL],
-            "tool_choice": choice,
+            # With `required` a model of random weights lists calls until its tokens are at an end.
+            "tool_choice": {"type": "function", "function": {"name": "look"}},
             "max_tokens": 100,
         }
         (call, *_) = client.chat.completions.create(**asked).choices[0].message.tool_calls
@@ -110,7 +110,7 @@ class TestLangChain:
         assert isinstance(model.with_structured_output(Shape).invoke([question]), Shape)
 
     def test_tools(self, model):
-        answer = model.bind_tools([TOOL], tool_choice="required").invoke([HumanMessage("Where?")])
+        answer = model.bind_tools([TOOL], tool_choice="look").invoke([HumanMessage("Where?")])
         assert answer.tool_calls[0]["name"] == "look"
 
 
