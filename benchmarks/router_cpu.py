@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import psutil
@@ -17,19 +18,20 @@ import psutil
 from benchmarks.traffic import Traffic, picture
 from encoder_pool.settings import ModelSettings
 from router.content_hash import content_hash
-from router.image_decode import decode
+from router.image_decode import open_picture
 from router.tiling import Tiler
 
 ROUTER = "ServeReplica:tessera:Router"
 DEMO_MODEL = "demo/checkpoint"
 REPEATS = 15
+MAX_PIXELS = 10**9
 
 
 def router_cpu(
     url: str, model: str, api_key: str, root: int, sizes: Sequence[tuple[int, int]]
 ) -> tuple[str, list[dict[str, Any]]]:
     """A Markdown table, and its rows. root: of the process tree in which the Routers are; sizes: (wide, high)."""
-    tiler = Tiler(ModelSettings(source=DEMO_MODEL))
+    tiler = Tiler(ModelSettings.model_validate({"source": DEMO_MODEL}))
     rows = []
     for size in sizes:
         row = _stages(tiler, size)
@@ -50,13 +52,15 @@ def router_cpu(
 
 def _stages(tiler: Tiler, size: tuple[int, int]) -> dict[str, Any]:
     data = picture(random.Random(0), size)
-    image = decode(data, "", 10**9)
-    hashed = {"fingerprint": "", "dtype": "bfloat16", "quantization": None, "max_tiles": tiler.max_tiles}
+    image = open_picture(data, "", MAX_PIXELS).rgb()
+    name = partial(
+        content_hash, data, tenant="", fingerprint="", dtype="bfloat16", quantization=None, max_tiles=tiler.max_tiles
+    )
     return {
         "tiles": len(tiler.tile(image).pixels),
-        "decode": _cpu_seconds(lambda: decode(data, "", 10**9)),
+        "decode": _cpu_seconds(lambda: open_picture(data, "", MAX_PIXELS).rgb()),
         "tile": _cpu_seconds(lambda: tiler.tile(image)),
-        "hash": _cpu_seconds(lambda: content_hash(data, **hashed)),
+        "hash": _cpu_seconds(name),
     }
 
 

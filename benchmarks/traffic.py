@@ -109,15 +109,18 @@ class Traffic:
 
     async def _send(self, session: aiohttp.ClientSession, kind: str, body: dict[str, Any], began: float) -> Outcome:
         started = time.perf_counter()
-        ttft, error = None, "the stream ended without [DONE]"
+        ttft: float | None = None
+        error: str | None = "the stream ended without [DONE]"
         try:
             async with session.post(self._url, json=body) as response:
                 if response.status != 200:
                     error = f"{response.status} {_code(await response.text())}"
                 else:
                     async for line in response.content:
+                        if not line.startswith(b"data: "):
+                            continue  # the end of an event, or a comment that keeps the stream open
                         event = line.decode().removeprefix("data: ").strip()
-                        if event and ttft is None:
+                        if ttft is None:
                             ttft = time.perf_counter() - started
                         if event.startswith('{"error"'):
                             error = f"stream {_code(event)}"
