@@ -35,16 +35,26 @@ is to be changed.
 {{- $section := eq $name "decoder" | ternary "llm" $name -}}
 {{- $group := index $.Values.groups $name -}}
 {{- $settings := index $.Values.tessera $section -}}
-{{- $replicas := $settings.replicas | default 1 | int -}}
-{{- $needed := divf $replicas $group.replicasPerPod | ceil | int -}}
+{{- $most := $settings.replicas | default 1 | int -}}
+{{- $least := $most -}}
+{{- $mostName := "replicas" -}}
+{{- $leastName := "replicas" -}}
+{{- with $settings.autoscaling -}}
+{{- $most = int .max_replicas -}}
+{{- $least = .min_replicas | default 1 | int -}}
+{{- $mostName = "autoscaling.max_replicas" -}}
+{{- $leastName = "autoscaling.min_replicas" -}}
+{{- end -}}
+{{- $mostPods := divf $most $group.replicasPerPod | ceil | int -}}
+{{- $leastPods := divf $least $group.replicasPerPod | ceil | int -}}
 {{- if gt (int $group.pods) (int $group.maxPods) -}}
 {{- fail (printf "groups.%s.maxPods: %d is below groups.%s.pods, %d" $name (int $group.maxPods) $name (int $group.pods)) -}}
 {{- end -}}
-{{- if gt $needed (int $group.maxPods) -}}
-{{- fail (printf "tessera.%s.replicas: %d need %d pods, but groups.%s.maxPods is %d" $section $replicas $needed $name (int $group.maxPods)) -}}
+{{- if gt $mostPods (int $group.maxPods) -}}
+{{- fail (printf "tessera.%s.%s: %d need %d pods, but groups.%s.maxPods is %d" $section $mostName $most $mostPods $name (int $group.maxPods)) -}}
 {{- end -}}
-{{- if lt $needed (int $group.pods) -}}
-{{- fail (printf "groups.%s.pods: %d, but tessera.%s.replicas %d need only %d; the others would never be ready" $name (int $group.pods) $section $replicas $needed) -}}
+{{- if lt $leastPods (int $group.pods) -}}
+{{- fail (printf "groups.%s.pods: %d, but tessera.%s.%s %d need only %d; the others would never be ready" $name (int $group.pods) $section $leastName $least $leastPods) -}}
 {{- end -}}
 {{- $cpus := mulf ($settings.num_cpus | default 0.1) $group.replicasPerPod -}}
 {{- if gt $cpus (float64 $group.cpus) -}}

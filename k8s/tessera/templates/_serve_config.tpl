@@ -3,7 +3,7 @@ The Serve configuration: the values of `tessera:` are the application's argument
 knows. `gpus_per_node` is always set: the application is built before the decoders' pods exist.
 
 Numbers of replicas go beside the arguments: Serve restarts every replica of an application whose arguments change, but
-only adds or takes away where a number does.
+only adds or takes away where a number does. A pool with `autoscaling` has none.
 */}}
 
 {{- define "tessera.serveConfig" -}}
@@ -28,10 +28,14 @@ applications:
             - {{ merge (dict "file" (printf "%s/%s" (include "tessera.apiKeysFolder" $) .name)) . | toJson }}
             {{- end }}
         {{- end }}
+      {{- if not $settings.encoder.autoscaling }}
       - name: EncoderPool
         num_replicas: {{ include "tessera.encoders" . }}
+      {{- end }}
+      {{- if not $settings.llm.autoscaling }}
       - name: LLMPool
         num_replicas: {{ $settings.llm.replicas | default 1 | int }}
+      {{- end }}
 {{- end }}
 
 {{- define "tessera.encoders" -}}

@@ -59,6 +59,23 @@ def test_its_arguments_are_the_values_and_what_the_chart_adds(file) -> None:
     assert args == values["tessera"]
 
 
+def test_a_pool_that_follows_its_load_has_no_fixed_number(tmp_path) -> None:
+    values = changed(
+        values_of("values-scout-fp8-8.yaml"),
+        tessera__encoder__autoscaling={"min_replicas": 1, "max_replicas": 2, "target_load": 34},
+        tessera__llm__autoscaling={"max_replicas": 3, "target_load": 16},
+        groups__encoder__pods=1,
+        groups__encoder__maxPods=2,
+        groups__decoder__pods=1,
+        groups__decoder__maxPods=3,
+    )
+    (application,) = serve_config(values)["applications"]
+    assert [entry["name"] for entry in application["deployments"]] == ["Router"]
+    config = checked(values, tmp_path)
+    assert config.encoder.autoscaling.max_replicas == 2
+    assert config.llm.autoscaling.min_replicas == 1
+
+
 def test_every_pod_can_be_reached_from_outside() -> None:
     assert serve_config({})["http_options"] == {"host": "0.0.0.0", "port": 8000}
     assert serve_config({})["proxy_location"] == "EveryNode"

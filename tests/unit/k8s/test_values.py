@@ -93,6 +93,10 @@ WRONG = [
     ({"tessera__llm__gpus_per_node": 4}, "tessera.llm.gpus_per_node"),
     ({"tessera__router__resources": {"mine": 1}}, "tessera.router.resources"),
     ({"tessera__encoder__replicas": 5}, "tessera.encoder.replicas: 5 need 5 pods"),
+    (
+        {"tessera__encoder__autoscaling": {"max_replicas": 5, "target_load": 34}},
+        "tessera.encoder.autoscaling.max_replicas: 5 need 5 pods",
+    ),
     ({"tessera__encoder__num_gpus": 0.5}, "groups.encoder.gpus"),
     ({"tessera__encoder__num_cpus": 9}, "groups.encoder.cpus"),
     ({"tessera__llm__engine_kwargs__tensor_parallel_size": 8}, "groups.decoder.gpus"),
