@@ -14,10 +14,6 @@ from tests.application import default_config, free_port, serve_run
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "data" / "golden"
 
-pytestmark = pytest.mark.skipif(
-    not GOLDEN.exists(), reason="golden questions wait for the fully trained model: python -m demo.golden"
-)
-
 
 @pytest.fixture(scope="module")
 def demo_application(tmp_path_factory):

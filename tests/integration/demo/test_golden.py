@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from demo.answering import TransformersAnswerer
 from demo.golden import load, wrong_answers
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "data" / "golden"
-
-pytestmark = pytest.mark.skipif(
-    not GOLDEN.exists(), reason="golden questions wait for the fully trained model: python -m demo.golden"
-)
 
 
 def test_forty_questions_over_all_tasks():
