@@ -13,7 +13,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     result["kinds"] = summary(outcomes, options.duration)
     print(markdown(result["kinds"]))
     if samples is not None:
-        result["processes"] = asdict(samples)
+        result["processes"] = vars(samples)
         print(f"\n{cost(samples, options.duration)}")
     if options.sizes:
         sizes = [(int(wide), int(high)) for wide, high in (size.split("x") for size in options.sizes.split(","))]
