@@ -121,8 +121,7 @@ class GraphManager:
             else:
                 for key, value in self._model.replay_inputs(part).items():
                     self._buffers[key][: step.tiles].copy_(value)
-                    if step.tiles < step.budget:
-                        self._buffers[key][step.tiles : step.budget].zero_()
+                    self._buffers[key][step.tiles : step.budget].zero_()
                 self._graphs[step.budget].replay()
                 target.copy_(self._output[: target.shape[0]])
             start += step.tiles

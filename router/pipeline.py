@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ray.exceptions import ObjectLostError, RayActorError
@@ -209,8 +210,8 @@ class Pipeline:
 
     def _check_tiles(self, named: list[_Named]) -> None:
         most = self._settings.max_tiles
-        for index, one in enumerate(named):
-            if sum(earlier.tiles for earlier in named[: index + 1]) > most:
+        for one, tiles in zip(named, accumulate(one.tiles for one in named), strict=True):
+            if tiles > most:
                 message = f"{one.path}: with this picture the request has more than {most} tiles"
                 raise bad_request(message, one.path, "too_many_tiles")
 
