@@ -14,7 +14,7 @@ from ray import serve
 
 from encoder_pool.settings import LOAD_SIGNAL, ModelSettings
 from encoder_pool.wire import HandOff
-from llm_pool.coalesce import coalesce
+from llm_pool.coalesce import Pace, coalesce
 from llm_pool.embeddings import rebuild
 from llm_pool.engine import Engine
 from llm_pool.errors import EncoderMismatchError, RefusedError
@@ -31,7 +31,7 @@ class LLMPool:
     """One replica: a whole vLLM engine, its workers on one or several GPUs or on the CPU."""
 
     async def __init__(self, model: ModelSettings, llm: LLMSettings) -> None:  # type: ignore[misc]
-        self._window_s = llm.chunk_window_s
+        self._pace = Pace(llm.chunk_window_s, llm.max_chunks_per_s)
         self._mismatch_logged = False
         self._engine = await Engine.start(model, llm)
 
@@ -64,7 +64,7 @@ class LLMPool:
         if isinstance(answer, Reply):
             yield replace(answer, seconds=_since(came_ns))
             return
-        chunks = coalesce(answer, self._window_s)
+        chunks = coalesce(answer, self._pace)
         try:
             first = await anext(chunks)
             yield Reply(200, True, first, seconds=_since(came_ns))

@@ -42,6 +42,12 @@ class LLMSettings(BaseModel):
     chunk_window_s: float = Field(
         0.02, ge=0, le=1, description="Seconds over which streamed chunks are gathered before they are sent on."
     )
+    max_chunks_per_s: float = Field(
+        400,
+        gt=0,
+        description="Chunks a second that a replica's streams send on together: with n streams, each gathers over at "
+        "least n / max_chunks_per_s seconds, so that a Router has CPU left for new requests. First chunks never wait.",
+    )
     engine_kwargs: dict[str, Any] = Field(
         {}, description="vLLM engine arguments (fields of AsyncEngineArgs), e.g. max_model_len."
     )
