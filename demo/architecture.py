@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transformers import (
@@ -19,6 +18,7 @@ from transformers import (
 )
 
 from demo.tokenizer import BOS, EOM, EOT, IMAGE_END, IMAGE_START, PAD, PATCH
+from llm_pool.chat_template import CHAT_TEMPLATE
 
 TILE_SIZE = 336
 PATCH_SIZE = 14
@@ -100,11 +100,13 @@ def build_config(size: Size, tokenizer: PreTrainedTokenizerFast, dtype: str) -> 
 
 
 def build_processor(tokenizer: PreTrainedTokenizerFast) -> Llama4Processor:
-    """Llama 4's own image and prompt processing around the demo tokenizer and chat template."""
-    template = Path(__file__).with_name("chat_template.jinja").read_text()
+    """Llama 4's own image and prompt processing around the demo tokenizer, with the chat template of the decoders."""
     image_processor = Llama4ImageProcessor(
         size={"height": TILE_SIZE, "width": TILE_SIZE}, max_patches=MAX_TILES, resize_to_max_canvas=False
     )
     return Llama4Processor(
-        image_processor=image_processor, tokenizer=tokenizer, patch_size=PATCH_SIZE, chat_template=template
+        image_processor=image_processor,
+        tokenizer=tokenizer,
+        patch_size=PATCH_SIZE,
+        chat_template=CHAT_TEMPLATE.read_text(),
     )

@@ -19,6 +19,7 @@ from vllm.renderers.chat_utils import validate_chat_template
 from vllm.tool_parsers import ToolParserManager
 
 from encoder_pool.settings import ModelSettings
+from llm_pool.chat_template import CHAT_TEMPLATE, LOSSLESS
 from llm_pool.placement import PARALLEL_SIZES
 from llm_pool.plugin import ARCHITECTURE
 
@@ -108,7 +109,7 @@ def check_engine_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_frontend_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """`llm.frontend_kwargs`, completed by vLLM's defaults.
+    """`llm.frontend_kwargs`, completed by vLLM's defaults; the chat template `lossless` is Tessera's own.
 
     Raises ValueError: an unknown key (the nearest right one is named), one of OWNED_FRONTEND_KWARGS, a value of the
     wrong type, a chat template that is not there, and what `vllm serve` refuses: the flag `enable_auto_tool_choice`
@@ -126,6 +127,8 @@ def check_frontend_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("enable_auto_tool_choice: needs a tool_call_parser")
     if args["tool_call_parser"] and not args["enable_auto_tool_choice"]:
         raise ValueError("tool_call_parser: has no effect without enable_auto_tool_choice")
+    if args["chat_template"] == LOSSLESS:
+        args["chat_template"] = str(CHAT_TEMPLATE)
     try:
         validate_chat_template(args["chat_template"])
     except Exception as error:

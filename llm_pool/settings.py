@@ -52,5 +52,7 @@ class LLMSettings(BaseModel):
         {}, description="vLLM engine arguments (fields of AsyncEngineArgs), e.g. max_model_len."
     )
     frontend_kwargs: dict[str, Any] = Field(
-        {}, description="vLLM serving options (fields of FrontendArgs), e.g. tool_call_parser, chat_template."
+        {},
+        description="vLLM serving options (fields of FrontendArgs), e.g. tool_call_parser. `chat_template: lossless` "
+        "is Llama 4's format without what the checkpoints' own template loses.",
     )

@@ -35,6 +35,7 @@ def test_the_wheel_serves_elsewhere(tiny_checkpoint, monkeypatch):
             assert list((elsewhere / "venv").glob(f"lib/*/site-packages/{package}/py.typed"))
 
         config = default_config(tiny_checkpoint, free_port())
+        config["applications"][0]["args"]["llm"]["frontend_kwargs"]["chat_template"] = "lossless"
         with serve_run(config, "local", elsewhere, python=python, cwd=elsewhere) as running:
             body = {"model": running.model, "messages": [user(part(picture(1)), "What?")], "max_tokens": 4}
             answer = httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=60)

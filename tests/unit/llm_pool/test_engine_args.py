@@ -8,8 +8,10 @@ import pytest
 from vllm.config import CompilationConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import BaseFrontendArgs, FrontendArgs
+from vllm.renderers.chat_utils import load_chat_template
 
 from encoder_pool.settings import ModelSettings
+from llm_pool.chat_template import CHAT_TEMPLATE
 from llm_pool.engine_args import (
     OWNED_ENGINE_KWARGS,
     OWNED_FRONTEND_KWARGS,
@@ -82,6 +84,12 @@ def test_serving_options_are_completed_by_vllms_defaults() -> None:
     assert checked["tool_call_parser"] == "llama4_pythonic"
     assert checked["response_role"] == "assistant"
     assert checked.keys() == {field.name for field in dataclasses.fields(BaseFrontendArgs)}
+
+
+def test_the_chat_template_of_ours_is_named() -> None:
+    checked = check_frontend_kwargs({"chat_template": "lossless"})
+    assert checked["chat_template"] == str(CHAT_TEMPLATE)
+    assert load_chat_template(checked["chat_template"]) == CHAT_TEMPLATE.read_text()
 
 
 def test_the_engine_gets_the_users_arguments_and_ours(tmp_path: Path) -> None:
