@@ -20,7 +20,7 @@ from router.access import Access, AccessControl, caller_of
 from router.config import AppConfig
 from router.error_handlers import answer_errors
 from router.errors import ApiError, unavailable
-from router.heartbeat import kept_open, within
+from router.heartbeat import KeptOpen, within
 from router.image_source import ImageSource
 from router.live_settings import live_settings
 from router.metrics import RouterMetrics
@@ -117,7 +117,7 @@ class Router:
             body = await self._checked(endpoint, request)
         answer = asyncio.get_running_loop().create_task(self._answer(endpoint, body, request))
         if body.get("stream") and not await within(answer, self._heartbeat_s):
-            return event_stream(kept_open(answer, self._heartbeat_s, endpoint))
+            return KeptOpen(answer, self._heartbeat_s, endpoint)
         found = await answer
         if not found.head.stream:
             headers = {"Retry-After": "1"} if found.head.status in (429, 503) else None

@@ -2,10 +2,11 @@ import asyncio
 import json
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from llm_pool.reply import Reply
 from router.errors import unavailable
-from router.heartbeat import COMMENT, kept_open, within
+from router.heartbeat import COMMENT, KeptOpen, within
 from router.pipeline import Answer
 
 BEAT_S = 0.02
@@ -26,8 +27,19 @@ def start(result, **more) -> asyncio.Task:
     return asyncio.get_running_loop().create_task(late(result, **more))
 
 
+async def respond(task, send) -> None:
+    """As the server does it, to a client that sends nothing more."""
+    await KeptOpen(task, BEAT_S, "chat")({"type": "http", "asgi": {"spec_version": "2.4"}}, asyncio.Event().wait, send)
+
+
 async def events(task) -> list[str]:
-    return [event async for event in kept_open(task, BEAT_S, "chat")]
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message.get("body", b"").decode())
+
+    await respond(task, send)
+    return [event for event in sent if event]
 
 
 async def test_comments_until_the_first_chunk():
@@ -56,16 +68,26 @@ async def test_an_error_is_the_last_event(result, code):
     assert "secret" not in "".join(found)
 
 
-async def test_who_leaves_while_waiting_cancels_the_answer():
+@pytest.mark.parametrize("message", range(4), ids=["headers", "first comment", "second comment", "third comment"])
+@pytest.mark.parametrize("kind", [OSError, asyncio.CancelledError])
+async def test_who_leaves_while_waiting_cancels_the_answer(message, kind):
+    """The server says so by either exception, whatever it is sending."""
     task = start(None, seconds=10)
-    stream = kept_open(task, BEAT_S, "chat")
-    await anext(stream)
-    await stream.aclose()
+    sent = 0
+
+    async def send(_) -> None:
+        nonlocal sent
+        if sent == message:
+            raise kind
+        sent += 1
+
+    with pytest.raises((ClientDisconnect, asyncio.CancelledError)):
+        await respond(task, send)
     await asyncio.wait([task], timeout=1)
     assert task.cancelled()
 
 
-async def test_who_leaves_before_the_first_comment_cancels_the_answer():
+async def test_who_leaves_before_the_stream_begins_cancels_the_answer():
     task = start(None, seconds=10)
     waiting = asyncio.create_task(within(task, 5))
     await asyncio.sleep(0)
