@@ -73,10 +73,11 @@ def cost(samples: Samples, seconds: float) -> str:
     """Memory and CPU of the processes that had most, as Markdown."""
     lines = ["| process | private memory, start / end MiB | growth, MiB a minute | CPUs |", "|---|---|---|---|"]
     growth = samples.growth()
-    for name in sorted(growth, key=lambda name: -samples.private_bytes[name][-1])[:12]:
-        first, last = (samples.private_bytes[name][i] / 2**20 for i in (0, -1))
+    for name, values in sorted(samples.lasting().items(), key=lambda item: -item[1][-1])[:12]:
+        first, last = (values[i] / 2**20 for i in (0, -1))
+        a_minute = f"{growth[name] / 2**20:+.2f}" if growth else "too few samples"
         cpus = samples.cpu_seconds.get(name, 0) / seconds
-        lines.append(f"| `{name}` | {first:.0f} / {last:.0f} | {growth[name] / 2**20:+.2f} | {cpus:.2f} |")
+        lines.append(f"| `{name}` | {first:.0f} / {last:.0f} | {a_minute} | {cpus:.2f} |")
     if samples.store_bytes:
         first, most, last = samples.store_bytes[0], max(samples.store_bytes), samples.store_bytes[-1]
         lines += ["", f"Object stores, MiB: {first / 2**20:.0f} at the start, {most / 2**20:.0f} at most, "]

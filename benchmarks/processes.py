@@ -15,11 +15,13 @@ import numpy as np
 import psutil
 
 STORE = "ray_object_store_used_memory"
+# Fewer samples than these make no line.
+LEAST_SAMPLES = 6
 
 
 @dataclass
 class Samples:
-    """times: seconds of the samples, from the first; private_bytes: of each process that lived through all of them.
+    """times: seconds of the samples, from the first; private_bytes: of each process, in the samples that it was in.
 
     cpu_seconds: by process; store_bytes: of all nodes' object stores together, empty where no export was given.
     """
@@ -29,11 +31,16 @@ class Samples:
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     store_bytes: list[float] = field(default_factory=list)
 
+    def lasting(self) -> dict[str, list[int]]:
+        """Private bytes of the processes that were in all samples."""
+        return {name: values for name, values in self.private_bytes.items() if len(values) == len(self.times)}
+
     def growth(self) -> dict[str, float]:
-        """Bytes a minute by process: the slope of a line through the samples."""
+        """Bytes a minute by lasting process: the slope of a line through the samples; empty below LEAST_SAMPLES."""
+        if len(self.times) < LEAST_SAMPLES:
+            return {}
         minutes = np.array(self.times) / 60
-        whole = {name: values for name, values in self.private_bytes.items() if len(values) == len(minutes)}
-        return {name: float(np.polyfit(minutes, values, 1)[0]) for name, values in whole.items()}
+        return {name: float(np.polyfit(minutes, values, 1)[0]) for name, values in self.lasting().items()}
 
 
 class Watch:
