@@ -8,10 +8,10 @@ sampled, and a stage never begins a trace of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from opentelemetry import trace
+from opentelemetry import propagate, trace
 
 PREFIX = "tessera."
 
@@ -28,6 +28,24 @@ def span(stage: str) -> Iterator[None]:
         yield
         return
     with _tracer.start_as_current_span(PREFIX + stage):
+        yield
+
+
+def trace_headers() -> dict[str, str]:
+    """The current span, for `continued_span` in another process; empty where nothing is recorded."""
+    headers: dict[str, str] = {}
+    if trace.get_current_span().is_recording():
+        propagate.inject(headers)
+    return headers
+
+
+@contextmanager
+def continued_span(stage: str, headers: Mapping[str, str]) -> Iterator[None]:
+    """As `span`, below the span of another process that `trace_headers` made `headers` of."""
+    if not headers:
+        yield
+        return
+    with _tracer.start_as_current_span(PREFIX + stage, context=propagate.extract(headers)):
         yield
 
 

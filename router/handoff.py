@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import ray
 from numpy.typing import NDArray
 from opentelemetry import context as otel_context
 from ray import ObjectRef
 from ray.exceptions import ObjectRefStreamEndOfStreamError
 from ray.serve import context as serve_context
+from ray.serve._private.tracing_utils import setup_tracing
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from encoder_pool.wire import EmbeddingMeta, HandOff, ImageShard
@@ -64,6 +66,14 @@ def detached_context(request_id: str) -> contextvars.Context:
     detached.run(serve_context._serve_request_context.set, serve_context._RequestContext(request_id=request_id))
     detached.run(otel_context.attach, otel_context.get_current())
     return detached
+
+
+def set_up_tracing(actor: str) -> None:
+    """In an actor that is no replica; Serve does it in replicas only. Handles then pass a recorded span on.
+
+    Serve's environment variables say where spans go, to files with the actor's name among others.
+    """
+    setup_tracing(actor, ray.get_runtime_context().get_actor_id())
 
 
 async def encode(

@@ -14,6 +14,7 @@ from ray import serve
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayTaskError
 
+from encoder_pool.spans import trace_headers
 from router.config import RouterSettings
 from router.embedding_store import CutImage, Embedding, EmbeddingStore, Encode
 from router.gather import gather
@@ -64,7 +65,7 @@ class SharedStore:
 
     async def _encode(self, index: int, images: list[CutImage], request_id: str) -> list[Embedding]:
         try:
-            return await self._call(index, "encode", images, request_id)
+            return await self._call(index, "encode", images, request_id, trace_headers())
         except StoreGoneError:
             return await self._alone.encode(images, request_id)
 

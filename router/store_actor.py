@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import ray
@@ -17,6 +17,7 @@ from ray import ObjectRef, serve
 from ray.exceptions import RayError
 from ray.serve.config import DeploymentActorConfig
 
+from encoder_pool.spans import continued_span
 from router import handoff
 from router.config import AppConfig
 from router.embedding_store import CutImage, Embedding, EmbeddingStore
@@ -31,6 +32,7 @@ class StoreActor:
     """An EmbeddingStore for callers in other processes; `router` is the name that a caller gives itself."""
 
     def __init__(self, max_bytes: int, ttl_s: float, min_tiles: int, timeout_s: float) -> None:
+        handoff.set_up_tracing("EmbeddingStore")
         application = serve.get_deployment_actor_context().deployment_id.app_name
         pool = handoff.by_reference(serve.get_deployment_handle("EncoderPool", application))
         encoders = Encoders(pool, min_tiles=min_tiles, timeout_s=timeout_s)
@@ -43,9 +45,11 @@ class StoreActor:
         with self._call_of(router):
             return await self._store.find(name)
 
-    async def encode(self, router: str, images: Sequence[CutImage], request_id: str) -> list[Embedding]:
-        """See EmbeddingStore.encode."""
-        with self._call_of(router):
+    async def encode(
+        self, router: str, images: Sequence[CutImage], request_id: str, trace: Mapping[str, str]
+    ) -> list[Embedding]:
+        """See EmbeddingStore.encode; trace: as `trace_headers` gave it to the Router."""
+        with self._call_of(router), continued_span("shared_encode", trace):
             return await self._store.encode(images, request_id)
 
     async def drop(self, router: str, names: Sequence[str]) -> None:

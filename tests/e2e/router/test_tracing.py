@@ -17,8 +17,12 @@ STAGES = "embed fetch cut encode encode_call queue encode store first_chunk rebu
 
 
 @pytest.fixture(scope="module")
-def serve_logs(tessera) -> Path:
+def serve_logs(three_raylets) -> Path:
     return Path(os.environ["RAY_TMPDIR"]) / "ray" / "session_latest" / "logs" / "serve"
+
+
+# With several Routers, an actor of theirs calls the encoder.
+SHARED_STAGES = " ".join(STAGES).replace("encode encode_call", "encode shared_encode encode_call").split()
 
 
 def ask(tessera, headers: dict[str, str], seed: int) -> None:
@@ -34,7 +38,7 @@ def eventually(condition, what: str) -> None:
         time.sleep(0.5)
 
 
-def test_every_stage_is_a_span_of_one_trace(tessera, serve_logs):
+def check_stages(tessera, serve_logs: Path, expected: list[str]) -> None:
     trace_id, traceparent = new_trace()
     ask(tessera, {"traceparent": traceparent}, seed=501)
 
@@ -44,11 +48,20 @@ def test_every_stage_is_a_span_of_one_trace(tessera, serve_logs):
     def stages() -> list[Span]:
         return [span for span in spans() if span.name.startswith("tessera.")]
 
-    eventually(lambda: len(stages()) >= len(STAGES), "spans of all stages")
-    assert [stage.name.removeprefix("tessera.") for stage in stages()] == STAGES
+    eventually(lambda: len(stages()) >= len(expected), "spans of all stages")
+    assert [stage.name.removeprefix("tessera.") for stage in stages()] == expected
     # A parent ends, and is written, after its children; Serve's own spans are parents too.
     eventually(lambda: {stage.parent for stage in stages()} <= {span.id for span in spans()}, "every stage's parent")
     assert all(span.start <= span.stop for span in spans())
+
+
+def test_every_stage_is_a_span_of_one_trace(tessera, serve_logs):
+    check_stages(tessera, serve_logs, STAGES)
+
+
+@pytest.mark.slow
+def test_with_several_routers_too(twins, serve_logs):
+    check_stages(twins, serve_logs, SHARED_STAGES)
 
 
 def test_a_request_that_was_not_sampled_leaves_no_span(tessera, serve_logs):

@@ -24,6 +24,9 @@ def tracing(monkeypatch):
 def test_without_a_span_around_it_nothing_is_recorded(tracing):
     with spans.span("fetch"):
         spans.past_span("queue", time.time_ns())
+        assert spans.trace_headers() == {}
+    with spans.continued_span("shared_encode", {}):
+        pass
     assert tracing[1].get_finished_spans() == ()
 
 
@@ -35,3 +38,15 @@ def test_stages_are_children(tracing):
     assert (fetch.name, fetch.parent.span_id) == ("tessera.fetch", call.get_span_context().span_id)
     assert (queue.name, queue.parent.span_id) == ("tessera.queue", fetch.get_span_context().span_id)
     assert (queue.start_time, queue.end_time) == (1_000, 2_000)
+
+
+def test_another_process_goes_on_with_a_trace(tracing):
+    tracer, exported = tracing
+    with tracer.start_as_current_span("call") as call:
+        headers = spans.trace_headers()
+    with spans.continued_span("shared_encode", headers), spans.span("encode_call"):
+        pass
+    _, encode_call, shared_encode = exported.get_finished_spans()
+    assert shared_encode.parent.span_id == call.get_span_context().span_id
+    assert encode_call.parent.span_id == shared_encode.context.span_id
+    assert {span.context.trace_id for span in (encode_call, shared_encode)} == {call.get_span_context().trace_id}
