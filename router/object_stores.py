@@ -15,8 +15,8 @@ logger = logging.getLogger("ray.serve")
 def check_object_stores(settings: RouterSettings, nodes: Sequence[Mapping[str, Any]]) -> None:
     """Logs the sum, and what the living nodes of `ray.nodes()` that take replicas have for it.
 
-    Raises ConfigError where one node is the whole cluster and cannot hold it. To a cluster of several, nodes may still
-    come: the Helm chart holds the settings against its groups of pods.
+    Raises ConfigError where one node is the whole cluster and cannot hold it. Of several, the smallest may hold none of
+    it or others may still come: a warning (the Helm chart holds the settings against its groups of pods).
     """
     stores = [
         int(node["Resources"].get("object_store_memory", 0))
@@ -31,4 +31,9 @@ def check_object_stores(settings: RouterSettings, nodes: Sequence[Mapping[str, A
     )
     if len(stores) == 1 and total > stores[0]:
         raise ConfigError(f"args.router: {account}")
-    logger.info(account)
+    if stores and total > min(stores):
+        logger.warning(
+            "%s; the smallest has %s: a node that holds all pictures would spill to disk", account, f"{min(stores):,}"
+        )
+    else:
+        logger.info(account)

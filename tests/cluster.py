@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ray
 
 
@@ -23,8 +25,18 @@ def kill_actors(prefix: str) -> int:
 
 def bytes_used() -> int:
     """Bytes in the object stores of all nodes."""
+    return sum(stats.object_store_bytes_used for stats in _store_stats())
+
+
+def bytes_spilled() -> int:
+    """Bytes that all nodes have spilled to disk since they started."""
+    return sum(stats.spilled_bytes_total for stats in _store_stats())
+
+
+def _store_stats() -> list[Any]:
+    """Of each living node."""
     from ray._private.internal_api import node_stats
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     stats = [node_stats(n["NodeManagerAddress"], n["NodeManagerPort"], include_memory_info=False) for n in alive]
-    return sum(one.store_stats.object_store_bytes_used for one in stats)
+    return [one.store_stats for one in stats]

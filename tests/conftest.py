@@ -87,6 +87,7 @@ def tessera(
         "fetch_private_networks": [f"{WEB_HOST}/32"],
         "fetch_timeout_s": 3,
         "embedding_store_bytes": 16 * 2**20,
+        "in_flight_bytes": 200 * 2**20,  # fits in each raylet's object store, beside what is kept
     }
     with serve_run(config, three_raylets.address, tmp_path_factory.mktemp("application")) as running:
         yield running

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.chat import body, endpoint, post
-from tests.cluster import actors, kill_actors
+from tests.cluster import actors, bytes_spilled, kill_actors
 from tests.pictures import part, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -146,7 +146,8 @@ async def test_an_engine_that_dies_under_load_is_replaced(tessera, recovered):
 
 
 async def test_two_hundred_at_once_are_all_answered(tessera):
-    """The pictures are large, together more than may be in flight."""
+    """The pictures are large, together more than may be in flight; nothing of them goes to disk."""
+    spilled = bytes_spilled()
     async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client:
         pictures = [picture(3000 + i, (1344, 1344)) for i in range(200)]
         requests = [body(tessera, part(one, "JPEG"), "What?") for one in pictures]
@@ -154,4 +155,5 @@ async def test_two_hundred_at_once_are_all_answered(tessera):
     statuses = Counter(answer.status_code for answer in answers)
     assert statuses.keys() <= {200, 429}, statuses
     assert statuses[200] > 0
+    assert bytes_spilled() == spilled
     assert all(answer.headers["retry-after"] for answer in answers if answer.status_code == 429)

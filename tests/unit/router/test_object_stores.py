@@ -32,3 +32,11 @@ def test_the_sum_is_told(caplog):
     with caplog.at_level(logging.INFO, "ray.serve"):
         check_object_stores(SETTINGS, [node(300 * MIB), node(100 * MIB), node(900 * MIB, cpus=0)])
     assert "209,715,200 of 419,430,400" in caplog.text
+    assert "the smallest has 104,857,600" in caplog.text
+
+
+def test_nodes_that_each_hold_the_sum_are_no_warning(caplog):
+    logging.getLogger("ray.serve").propagate = True
+    with caplog.at_level(logging.WARNING, "ray.serve"):
+        check_object_stores(SETTINGS, [node(200 * MIB), node(300 * MIB)])
+    assert caplog.text == ""
