@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ray import serve
 
+from router.app import build_app
 from tests.application import START_S, Tessera, default_config, look
 from tests.conftest import ROOMS, Raylets
 
@@ -17,19 +20,21 @@ NAME = "twins"
 @pytest.fixture(scope="package")
 def twins(three_raylets: Raylets, tiny_checkpoint: Path) -> Iterator[Tessera]:
     """Two Routers with a store actor, two encoders, two decoders; for the slow tests that kill one of each."""
-    from ray import serve
-
-    from router.app import build_app
-
     args = default_config(tiny_checkpoint, three_raylets.http_port)["applications"][0]["args"]
     for section, resource in ROOMS.items():
         args[section] |= {"replicas": 2, "resources": {resource: 0.1}}
     args["router"]["in_flight_bytes"] = 100 * 2**20
-    serve.api._run(build_app(args), name=NAME, route_prefix=f"/{NAME}", _blocking=False)
+    run_twins(args)
     url = f"http://127.0.0.1:{three_raylets.http_port}/{NAME}"
     wait_until_healthy(url)
-    yield Tessera(url, args["model"]["served_names"][0], three_raylets.address)
+    config = {"applications": [{"name": NAME, "args": args}]}
+    yield Tessera(url, args["model"]["served_names"][0], three_raylets.address, config)
     serve.delete(NAME)
+
+
+def run_twins(args: dict[str, Any]) -> None:
+    """Starts the application, or updates it; does not wait until it is ready."""
+    serve.api._run(build_app(args), name=NAME, route_prefix=f"/{NAME}", _blocking=False)
 
 
 def wait_until_healthy(url: str) -> None:

@@ -71,6 +71,26 @@ async def ask_all(client, twins, requests) -> list[httpx.Response]:
     return await asyncio.gather(*(client.post(endpoint(twins), json=request) for request in requests))
 
 
+async def test_a_conversation_stays_with_its_decoder(client, twins):
+    """Which has the tokens of its picture in vLLM's prefix cache; both decoders have conversations."""
+    requests = [asked(twins, 3 * i + 5000, stream=False, max_tokens=400, ignore_eos=True) for i in range(8)]
+    calls = asyncio.create_task(ask_all(client, twins, requests))
+    decoders = serve.get_deployment_handle("LLMPool", NAME)
+
+    async def both_at_work() -> bool:
+        return all(found["unfinished"] for found in await decoders.broadcast("stats").results_async())
+
+    while not await both_at_work():
+        assert not calls.done()
+        await asyncio.sleep(0.1)
+    for request, answer in zip(requests, await calls, strict=True):
+        said = answer.json()["choices"][0]["message"]["content"]
+        turn = [{"role": "assistant", "content": said}, {"role": "user", "content": "And then?"}]
+        again = request | {"messages": request["messages"] + turn, "max_tokens": 1}
+        usage = (await client.post(endpoint(twins), json=again)).json()["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] > 144
+
+
 async def test_a_decoder_that_dies_before_its_answer_is_not_seen(client, twins):
     """Sixteen conversations are more than one decoder gets: some are on the one that dies."""
     requests = [asked(twins, 2 * i, max_tokens=200, ignore_eos=True) for i in range(16)]
