@@ -1,8 +1,9 @@
 """Trains the demo model: `python -m demo.train DIR`, on one GPU in minutes.
 
 First the encoder learns alone, from crowded pictures and the auxiliary heads; then everything learns together from
-conversations. It ends after --minutes, whatever the machine: the learning rate follows the time. Random numbers come
-from --seed; how many steps fit and the order of a GPU's additions do not, so two runs differ slightly.
+conversations. With --start, a checkpoint made before learns on from conversations, its encoder as it is. It ends after
+--minutes, whatever the machine: the learning rate follows the time. Random numbers come from --seed; how many steps fit
+and the order of a GPU's additions do not, so two runs differ slightly.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ CONVERSATIONS: dict[Load, int] = {"one": 80, "few": 48, "many": 20}
 VISION_PICTURES = 384
 MATRIX_LEARNING_RATE = 1e-2
 LEARNING_RATE = 3e-3
+# Of the learning rates, when a trained text model learns on: at the full ones it forgets first.
+CONTINUED_SHARE = 0.4
 WARMUP_STEPS = 50
 EVALUATE_EVERY = 150
 
@@ -67,16 +70,21 @@ def schedule(step: int, vision_steps: int, spent: float) -> float:
     return min(1.0, (since + 1) / WARMUP_STEPS) * 0.5 * (1 + math.cos(math.pi * spent))
 
 
-def optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers and between encoder and text model, AdamW for all else."""
+def optimizers(learner: Learner, share: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers and between encoder and text model, AdamW for all else that learns.
+
+    share: of the usual learning rates.
+    """
     matrices: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = []
     for name, parameter in learner.named_parameters():
+        if not parameter.requires_grad:
+            continue
         inside = ".layers." in name or ".vision_adapter." in name or ".multi_modal_projector." in name
         (matrices if inside and parameter.ndim == 2 and ".router." not in name else others).append(parameter)
     return [
-        torch.optim.Muon(matrices, MATRIX_LEARNING_RATE, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01),
+        torch.optim.Muon(matrices, share * MATRIX_LEARNING_RATE, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, share * LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01),
     ]
 
 
@@ -90,18 +98,27 @@ def held_out_steps(encode: DialogueEncoder, sprites: Sprites, seed: int, each: i
 
 
 class Training:
-    """Model, optimizers and what they have seen; spent: the part of the time that has passed, 0 to 1."""
+    """Model, optimizers and what they have seen; spent: the part of the time that has passed, 0 to 1.
 
-    def __init__(self, seed: int, vision_steps: int, device: torch.device, evaluation_size: int) -> None:
+    start: a checkpoint to learn on from, its encoder as it is.
+    """
+
+    def __init__(
+        self, seed: int, vision_steps: int, device: torch.device, evaluation_size: int, start: Path | None
+    ) -> None:
         torch.manual_seed(seed)
         self.tokenizer = build_tokenizer()
         config = build_config(DEMO, self.tokenizer, "bfloat16")
         # The default suits models some thirty times as wide.
         config.text_config.initializer_range = config.vision_config.initializer_range = 0.05
         model = Llama4ForConditionalGeneration(config)
-        localize_attention(model.vision_model)
+        if start is None:
+            localize_attention(model.vision_model)
+        else:
+            model.load_state_dict(Llama4ForConditionalGeneration.from_pretrained(start).state_dict())
+            model.vision_model.requires_grad_(False)
         self.learner = Learner(model).to(device)
-        self.optimizers = optimizers(self.learner)
+        self.optimizers = optimizers(self.learner, 1.0 if start is None else CONTINUED_SHARE)
         self.spent = 0.0
         self.schedulers = [
             torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, vision_steps, self.spent))
@@ -176,14 +193,17 @@ def train(
     vision_pictures: int,
     variants: int,
     evaluation_size: int,
+    start: Path | None = None,
 ) -> History:
     """Trains and writes the checkpoint, `curves.png` and `history.json` to `directory`, at every evaluation anew.
+
+    start: a checkpoint to learn on from, see `Training`; `vision_steps` is then 0.
 
     minutes: of both stages together; after them, the step in hand is the last one, but at least one step learns from
     conversations. variants: of every training digit, see `sprites.varied_sprites`.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    training = Training(seed, vision_steps, device, evaluation_size)
+    training = Training(seed, vision_steps, device, evaluation_size, start)
     sprites = varied_sprites(digits("train"), seed, variants, device)
     source = TrainingSteps(seed, vision_steps, vision_pictures, conversations, training.encode, sprites.choices())
     loader = DataLoader(source, batch_size=1, sampler=count(), num_workers=workers, collate_fn=first)
@@ -215,6 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=Path, help="checkpoint to learn on from, its encoder as it is")
     parser.add_argument("--vision-steps", type=int, default=250, help="steps in which the encoder learns alone")
     parser.add_argument("--minutes", type=float, default=9.0, help="length of the training")
     parser.add_argument("--workers", type=int, default=14, help="processes that make conversations")
@@ -222,13 +243,14 @@ def main() -> None:
     train(
         options.directory,
         options.seed,
-        options.vision_steps,
+        0 if options.start else options.vision_steps,
         options.minutes,
         options.workers,
         conversations=CONVERSATIONS,
         vision_pictures=VISION_PICTURES,
         variants=12,
         evaluation_size=64,
+        start=options.start,
     )
 
 
