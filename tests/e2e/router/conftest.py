@@ -39,7 +39,7 @@ def run_twins(args: dict[str, Any]) -> None:
 
 def wait_until_healthy(url: str) -> None:
     """Returns when both Routers have been seen ready, as far as a few answers can tell."""
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + 2 * START_S
     healthy = 0
     while healthy < 8:
         assert time.monotonic() < deadline

@@ -73,7 +73,7 @@ async def ask_all(client, twins, requests) -> list[httpx.Response]:
 
 async def test_a_conversation_stays_with_its_decoder(client, twins):
     """Which has the tokens of its picture in vLLM's prefix cache; both decoders have conversations."""
-    requests = [asked(twins, 3 * i + 5000, stream=False, max_tokens=400, ignore_eos=True) for i in range(8)]
+    requests = [asked(twins, 3 * i + 6000, stream=False, max_tokens=400, ignore_eos=True) for i in range(8)]
     calls = asyncio.create_task(ask_all(client, twins, requests))
     decoders = serve.get_deployment_handle("LLMPool", NAME)
 
@@ -88,7 +88,7 @@ async def test_a_conversation_stays_with_its_decoder(client, twins):
         turn = [{"role": "assistant", "content": said}, {"role": "user", "content": "And then?"}]
         again = request | {"messages": request["messages"] + turn, "max_tokens": 1}
         usage = (await client.post(endpoint(twins), json=again)).json()["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] > 144
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 144
 
 
 async def test_a_decoder_that_dies_before_its_answer_is_not_seen(client, twins):
