@@ -24,6 +24,9 @@ help:
 environment:
 	@$(PYTHON) .ci/environment.py .venv --extra $(EXTRA) --with test
 
+# On the console: errors, requests, and what is waited for. vLLM tells much more, and Serve warns of every slow start.
+serve: export VLLM_LOGGING_LEVEL ?= ERROR
+serve: export RAY_SERVE_SLOW_STARTUP_WARNING_S ?= 600
 serve: environment
 	@test -f demo/checkpoint/config.json || $(BIN)/python -m demo.make_checkpoint demo/checkpoint
 	@$(BIN)/python -m router.config --check $(CONFIG)
