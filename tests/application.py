@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-START_S = 400
+START_S = 550
 
 
 @dataclass(frozen=True)

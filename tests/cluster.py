@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import psutil
 import ray
 
 
@@ -40,3 +42,20 @@ def _store_stats() -> list[Any]:
     alive = [node for node in ray.nodes() if node["Alive"]]
     stats = [node_stats(n["NodeManagerAddress"], n["NodeManagerPort"], include_memory_info=False) for n in alive]
     return [one.store_stats for one in stats]
+
+
+def replica_processes(application: str, deployment: str) -> list[psutil.Process]:
+    """The processes of its replicas on the cluster of the tests."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if " ".join(process.info["cmdline"] or []).startswith(f"ray::ServeReplica:{application}:{deployment}"):
+            raylets = [" ".join(parent.cmdline()) for parent in process.parents()]
+            if any(os.environ["RAY_TMPDIR"] in raylet for raylet in raylets):
+                found.append(process)
+    return found
+
+
+def engine_processes(application: str) -> list[psutil.Process]:
+    """The engine processes of its decoders."""
+    below = [child for one in replica_processes(application, "LLMPool") for child in one.children(recursive=True)]
+    return [process for process in below if "EngineCore" in " ".join(process.cmdline())]

@@ -1,7 +1,8 @@
-"""An application in which everything is there twice, beside the one that all tests share."""
+"""Applications for slow tests, on the cluster and beside the application that all tests share."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,30 +16,52 @@ from tests.application import START_S, Tessera, default_config, look
 from tests.conftest import ROOMS, Raylets
 
 NAME = "twins"
+CORS_ORIGIN = "https://chat.example"
+
+
+@contextlib.contextmanager
+def deployed(name: str, raylets: Raylets, checkpoint: Path, changes: dict[str, dict[str, Any]]) -> Iterator[Tessera]:
+    """The application below the path /`name`. changes: to the sections of its `args:`."""
+    args = default_config(checkpoint, raylets.http_port)["applications"][0]["args"]
+    for section, resource in ROOMS.items():
+        args[section] |= {"resources": {resource: 0.1}} | changes.get(section, {})
+    run_application(name, args)
+    url = f"http://127.0.0.1:{raylets.http_port}/{name}"
+    wait_until_healthy(url)
+    config = {"applications": [{"name": name, "args": args}]}
+    yield Tessera(url, args["model"]["served_names"][0], raylets.address, config)
+    serve.delete(name)
 
 
 @pytest.fixture(scope="package")
 def twins(three_raylets: Raylets, tiny_checkpoint: Path) -> Iterator[Tessera]:
     """Two Routers with a store actor, two encoders, two decoders; for the slow tests that kill one of each."""
-    args = default_config(tiny_checkpoint, three_raylets.http_port)["applications"][0]["args"]
-    for section, resource in ROOMS.items():
-        args[section] |= {"replicas": 2, "resources": {resource: 0.1}}
-    args["router"]["in_flight_bytes"] = 100 * 2**20
-    run_twins(args)
-    url = f"http://127.0.0.1:{three_raylets.http_port}/{NAME}"
-    wait_until_healthy(url)
-    config = {"applications": [{"name": NAME, "args": args}]}
-    yield Tessera(url, args["model"]["served_names"][0], three_raylets.address, config)
-    serve.delete(NAME)
+    changes: dict[str, dict[str, Any]] = {section: {"replicas": 2} for section in ROOMS}
+    changes["router"]["in_flight_bytes"] = 100 * 2**20
+    with deployed(NAME, three_raylets, tiny_checkpoint, changes) as running:
+        yield running
 
 
-def run_twins(args: dict[str, Any]) -> None:
+@pytest.fixture(scope="package")
+def strict(three_raylets: Raylets, tiny_checkpoint: Path) -> Iterator[Tessera]:
+    """Short time-outs, and what is off by default: embeddings from clients, and CORS."""
+    router = {
+        "accept_image_embeds": True,
+        "cors_origins": [CORS_ORIGIN],
+        "body_timeout_s": 2,
+        "chunk_timeout_s": 5,
+    }
+    with deployed("strict", three_raylets, tiny_checkpoint, {"router": router}) as running:
+        yield running
+
+
+def run_application(name: str, args: dict[str, Any]) -> None:
     """Starts the application, or updates it; does not wait until it is ready."""
-    serve.api._run(build_app(args), name=NAME, route_prefix=f"/{NAME}", _blocking=False)
+    serve.api._run(build_app(args), name=name, route_prefix=f"/{name}", _blocking=False)
 
 
 def wait_until_healthy(url: str) -> None:
-    """Returns when both Routers have been seen ready, as far as a few answers can tell."""
+    """Returns when all Routers have been seen ready, as far as a few answers can tell."""
     deadline = time.monotonic() + 2 * START_S
     healthy = 0
     while healthy < 8:

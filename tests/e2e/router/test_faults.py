@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import signal
 import time
 from collections import Counter
 
 import httpx
-import psutil
 import pytest
 
 from tests.chat import body, endpoint, post
-from tests.cluster import actors, bytes_spilled, kill_actors
+from tests.cluster import actors, bytes_spilled, engine_processes, kill_actors
 from tests.pictures import part, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -89,20 +87,8 @@ def stream_until_killed(tessera, end) -> list[str]:
     return events
 
 
-def engine_processes() -> list[psutil.Process]:
-    """The engine processes of decoders that this user runs here, whose replicas belong to the cluster of the tests."""
-    session = os.environ["RAY_TMPDIR"]
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if "EngineCore" in " ".join(process.info["cmdline"] or []):
-            parents = [" ".join(parent.cmdline()) for parent in process.parents()]
-            if any(session in command for command in parents):
-                found.append(process)
-    return found
-
-
 def kill_engine() -> None:
-    processes = engine_processes()
+    processes = engine_processes("tessera")
     assert processes
     for process in processes:
         process.send_signal(signal.SIGKILL)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import httpx
 import openai
 import pytest
 from aiohttp import web
-from PIL import Image
 
 from tests.conftest import WEB_HOST
 from tests.pictures import encoded, part, picture, user
@@ -186,17 +184,10 @@ def test_wrong_paths_and_methods_have_the_error_shape(tessera, method, path, sta
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-def test_a_body_over_the_limit(tessera):
-    body = json.dumps({"model": tessera.model, "messages": [], "padding": "x" * (65 * 2**20)})
-    answer = httpx.post(
-        f"{tessera.url}/v1/chat/completions", content=body, headers={"content-type": "application/json"}, timeout=60
-    )
-    assert answer.status_code == 413
-    assert answer.json()["error"]["code"] == "request_too_large"
-
-
-def test_the_model_may_stand_after_a_large_picture(tessera):
-    noise = Image.effect_noise((1200, 1200), 90)
-    body = {"messages": [user(part(noise), "What?")], "max_tokens": 2, "model": tessera.model}
-    answer = httpx.post(f"{tessera.url}/v1/chat/completions", json=body, timeout=60)
-    assert answer.status_code == 200
+def test_a_text_among_the_parts_of_a_message(client, tessera):
+    """As in vLLM: beside parts it is one of them, alone it is refused."""
+    both = ask(client, tessera, {"role": "user", "content": ["Say ", {"type": "text", "text": "something."}]})
+    whole = ask(client, tessera, {"role": "user", "content": "Say something."})
+    assert both.choices[0].message.content == whole.choices[0].message.content
+    with pytest.raises(openai.BadRequestError):
+        ask(client, tessera, {"role": "user", "content": ["Say something."]})

@@ -12,7 +12,7 @@ from ray import serve
 
 from tests.chat import body, endpoint, text_of
 from tests.cluster import actors
-from tests.e2e.router.conftest import NAME, run_twins, wait_until_healthy
+from tests.e2e.router.conftest import NAME, run_application, wait_until_healthy
 from tests.pictures import part, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -51,7 +51,7 @@ async def test_an_update_of_settings_loses_no_request(twins):
             return answered
 
         clients = [asyncio.create_task(client_until_done(number)) for number in range(CLIENTS)]
-        await asyncio.to_thread(run_twins, args)
+        await asyncio.to_thread(run_application, NAME, args)
         deadline = time.monotonic() + UPDATE_S
         while set(actors(f"SERVE_REPLICA::{NAME}#")) & set(before):
             assert time.monotonic() < deadline
