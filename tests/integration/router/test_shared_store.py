@@ -199,6 +199,12 @@ async def test_what_is_pushed_out_leaves_the_object_store(fronts):
 
 async def test_without_a_store_actor_routers_encode_alone_until_it_is_back(fronts, encoder):
     await fronts.encode.remote(400)
+
+    async def two_fronts() -> bool:
+        return len(await fronts.broadcast("find", 400).results_async()) == 2
+
+    # One that another test ended may still be starting again.
+    await until(two_fronts)
     assert kill_actors(f"SERVE_DEPLOYMENT_ACTOR::{APP}") == ACTORS
     before = await stats(encoder)
     answers = await fronts.broadcast("encode", 400).results_async()
