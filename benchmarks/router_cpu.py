@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import psutil
+import torch
 
 from benchmarks.traffic import Traffic, picture
 from encoder_pool.settings import ModelSettings
@@ -31,6 +32,8 @@ def router_cpu(
     url: str, model: str, api_key: str, root: int, sizes: Sequence[tuple[int, int]]
 ) -> tuple[str, list[dict[str, Any]]]:
     """A Markdown table, and its rows. root: of the process tree in which the Routers are; sizes: (wide, high)."""
+    # As many threads as Ray leaves a Router.
+    torch.set_num_threads(1)
     tiler = Tiler(ModelSettings.model_validate({"source": DEMO_MODEL}))
     rows = []
     for size in sizes:
