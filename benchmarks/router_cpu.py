@@ -1,7 +1,8 @@
 """What one picture costs a Router's CPU, by size: how many Routers feed one encoder.
 
 Decoding, tiling and hashing are timed here, with the Router's own functions; the whole is the CPU time
-of the running Routers over requests of that size, and the rest of it is HTTP, checks and hand-off.
+of the running Routers over requests of that size, less what they spend without any, and the rest of it is HTTP, checks
+and hand-off.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from router.tiling import Tiler
 ROUTER = "ServeReplica:tessera:Router"
 DEMO_MODEL = "demo/checkpoint"
 REPEATS = 15
+IDLE_S = 10
+BUSY_S = 15
 MAX_PIXELS = 10**9
 
 
@@ -35,10 +38,11 @@ def router_cpu(
     # As many threads as Ray leaves a Router.
     torch.set_num_threads(1)
     tiler = Tiler(ModelSettings.model_validate({"source": DEMO_MODEL}))
+    idle = _idle(root)
     rows = []
     for size in sizes:
         row = _stages(tiler, size)
-        row["whole"] = _whole(url, model, api_key, root, size)
+        row["whole"] = _whole(url, model, api_key, root, size, idle)
         row["rest"] = row["whole"] - row["decode"] - row["tile"] - row["hash"]
         rows.append({"size": f"{size[0]}x{size[1]}", **row})
     lines = [
@@ -75,13 +79,21 @@ def _cpu_seconds(call: Callable[[], Any]) -> float:
     return (time.process_time() - started) / REPEATS
 
 
-def _whole(url: str, model: str, api_key: str, root: int, size: tuple[int, int]) -> float:
+def _idle(root: int) -> float:
+    """CPU seconds a second of all Routers while nobody asks them anything."""
+    before = _spent(root)
+    time.sleep(IDLE_S)
+    return (_spent(root) - before) / IDLE_S
+
+
+def _whole(url: str, model: str, api_key: str, root: int, size: tuple[int, int], idle: float) -> float:
     """CPU seconds of all Routers for one request with a picture that no cache has seen."""
     kind = f"image-{size[0]}x{size[1]}"
     traffic = Traffic(url, model, {kind: 1}, max_tokens=1, api_key=api_key, seed=random.randrange(2**31))
-    before = _spent(root)
-    outcomes = asyncio.run(traffic.run(clients=2, seconds=10))
-    return (_spent(root) - before) / len(outcomes)
+    before, started = _spent(root), time.monotonic()
+    outcomes = asyncio.run(traffic.run(clients=2, seconds=BUSY_S))
+    spent = _spent(root) - before - idle * (time.monotonic() - started)
+    return spent / len(outcomes)
 
 
 def _spent(root: int) -> float:

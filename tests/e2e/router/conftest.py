@@ -24,7 +24,9 @@ def deployed(name: str, raylets: Raylets, checkpoint: Path, changes: dict[str, d
     """The application below the path /`name`. changes: to the sections of its `args:`."""
     args = default_config(checkpoint, raylets.http_port)["applications"][0]["args"]
     for section, resource in ROOMS.items():
-        args[section] |= {"resources": {resource: 0.1}} | changes.get(section, {})
+        args[section]["resources"] = {resource: 0.1}
+    for section, change in changes.items():
+        args[section] |= change
     run_application(name, args)
     url = f"http://127.0.0.1:{raylets.http_port}/{name}"
     wait_until_healthy(url)
@@ -35,8 +37,12 @@ def deployed(name: str, raylets: Raylets, checkpoint: Path, changes: dict[str, d
 
 @pytest.fixture(scope="package")
 def twins(three_raylets: Raylets, tiny_checkpoint: Path) -> Iterator[Tessera]:
-    """Two Routers with a store actor, two encoders, two decoders; for the slow tests that kill one of each."""
+    """Two Routers with a store actor, two encoders, two decoders; for the slow tests that kill one of each.
+
+    In float32: a retried answer is decoded in another batch, whose bfloat16 sums may turn a tie of two tokens.
+    """
     changes: dict[str, dict[str, Any]] = {section: {"replicas": 2} for section in ROOMS}
+    changes["model"] = {"dtype": "float32"}
     changes["router"]["in_flight_bytes"] = 100 * 2**20
     with deployed(NAME, three_raylets, tiny_checkpoint, changes) as running:
         yield running

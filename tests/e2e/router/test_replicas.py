@@ -160,12 +160,18 @@ async def test_random_deaths_under_load(client, twins):
         own = random.Random(seed)
         while not kills.done() or time.monotonic() < ends:
             number = own.choice(questions)
-            answer = await client.post(endpoint(twins), json=asked(twins, number))
+            try:
+                answer = await client.post(endpoint(twins), json=asked(twins, number))
+            except httpx.RemoteProtocolError:
+                outcomes["cut"] += 1
+                continue
             outcomes[outcome(answer, expected[number])] += 1
 
     await asyncio.gather(*(one_client(seed) for seed in range(CLIENTS)))
     assert len(kills.result()) == 8
-    assert outcomes["wrong"] == 0, outcomes
+    assert not [seen for seen in outcomes if seen.startswith("wrong")], outcomes
+    # Serve's proxy breaks off a stream whose Router died: the client's library tells it so.
+    assert outcomes["cut"] <= CLIENTS * KILLS_OF_A_KIND, outcomes
     assert outcomes["right"] >= 0.95 * outcomes.total(), outcomes
     await recovery(twins)
     await until(idle, SETTLE_S)
@@ -179,4 +185,6 @@ def outcome(answer: httpx.Response, expected: str) -> str:
         if '"error"' in answer.text:
             return "refused"
         return "right" if text_of(answer) == expected else "wrong"
-    return "refused" if answer.status_code in (429, 500, 503) else "wrong"
+    # Serve's proxy answers 500, in plain text, for a Router that died with the request.
+    of_proxy = answer.status_code == 500 and not answer.headers["content-type"].startswith("application/json")
+    return "refused" if of_proxy or answer.status_code in (429, 503) else f"wrong: {answer.status_code}"
