@@ -158,7 +158,7 @@ class Engine:
         except Exception as error:
             # In a stream vLLM reports its own death like any other error.
             cause = EngineDeadError() if self._client.errored else error
-            return refusal(cause, endpoint, body, request_id)
+            return refusal(cause, endpoint, body, request_id, in_engine=bool(intake.taken_ns))
         return self._going_on(first, events, endpoint, body, request_id)
 
     def _measure(self, intake: _Intake, last: Literal["answer", "prefill"]) -> None:

@@ -29,11 +29,18 @@ _ABOUT_STRUCTURE = re.compile("schema|regex|grammar|structur", re.IGNORECASE)
 _OPTION = re.compile("--[a-z]|VLLM_[A-Z]")
 # Fields whose names are words that vLLM's messages use for other things.
 _WORDS = {"model", "user", "input", "text", "prompt", "messages", "stream", "store", "tools"}
+# What vLLM meets in messages of a form that its models let pass and its renderer does not know.
+_UNFORESEEN = (LookupError, AttributeError, AssertionError, RecursionError)
 _NO_STRUCTURE = (None, {"type": "text"}, {"format": {"type": "text"}}, "auto", "none")
 
 
-def refusal(error: Exception, endpoint: Endpoint, body: dict[str, Any], request_id: str) -> Reply:
-    """What vLLM raised before it began to answer, which maps most exceptions to a status itself."""
+def refusal(
+    error: Exception, endpoint: Endpoint, body: dict[str, Any], request_id: str, *, in_engine: bool = True
+) -> Reply:
+    """What vLLM raised before it began to answer, which maps most exceptions to a status itself.
+
+    in_engine: whether the engine had the request already; else vLLM was still making a prompt of it.
+    """
     if isinstance(error, EngineDeadError):
         dead = error_body(503, "the engine is gone", "ServiceUnavailableError", code="engine_dead")
         return Reply(503, False, dead, retryable=True)
@@ -53,6 +60,11 @@ def refusal(error: Exception, endpoint: Endpoint, body: dict[str, Any], request_
             message = f"{structure}: the engine cannot follow this structure"
             info = ErrorInfo(message=message, type="BadRequestError", param=structure, code=400)
             return reply_of(info, endpoint, body)
+        if isinstance(error, _UNFORESEEN) and not in_engine:
+            prompt = _PROMPT.get(endpoint)
+            logger.warning("request %s: vLLM made no prompt of it (%s)", request_id, type(error).__name__)
+            message = f"{prompt or 'the request'}: something in it has a form that is not supported"
+            return reply_of(ErrorInfo(message=message, type="BadRequestError", param=prompt, code=400), endpoint, body)
         logger.error("request %s failed in vLLM", request_id, exc_info=error)
         info.message = "the engine failed on this request"
     return reply_of(info, endpoint, body)

@@ -68,6 +68,13 @@ class TestResponses:
         )
         assert with_picture.output_text.startswith(chat.choices[0].message.content)
 
+    def test_a_turn_that_vllm_has_no_words_for_is_refused(self, client, tessera):
+        said = {"type": "refusal", "refusal": "no"}
+        turn = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": [said]}
+        with pytest.raises(openai.BadRequestError) as caught:
+            respond(client, tessera, [asked("a"), turn, asked("b")])
+        assert caught.value.body["param"] == "input"
+
     def test_pictures_of_several_turns_and_low_detail(self, client, tessera):
         items = [asked(image(1, (672, 672)), "a"), {"role": "assistant", "content": "b"}, asked(image(2), "c")]
         many = respond(client, tessera, items)

@@ -80,8 +80,9 @@ def stream_until_killed(tessera, end) -> list[str]:
     with httpx.stream("POST", endpoint(tessera), json=long, timeout=120) as answer:
         assert answer.status_code == 200
         for line in answer.iter_lines():
-            if line:
-                events.append(line.removeprefix("data: "))
+            if not line:
+                continue
+            events.append(line.removeprefix("data: "))
             if len(events) == 1:
                 end()
     return events

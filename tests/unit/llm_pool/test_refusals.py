@@ -32,6 +32,13 @@ def test_the_value_that_was_refused_is_not_repeated() -> None:
     }
 
 
+def test_what_vllm_cannot_make_a_prompt_of_is_the_requests_fault(caplog: pytest.LogCaptureFixture) -> None:
+    reply = refusal(KeyError("what the client wrote"), "responses", {"input": []}, "id", in_engine=False)
+    assert (reply.status, json.loads(reply.body)["error"]["param"]) == (400, "input")
+    assert "client" not in caplog.text + reply.body
+    assert refusal(KeyError("x"), "responses", {"input": []}, "id", in_engine=True).status == 500
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
