@@ -37,6 +37,7 @@ UPRIGHT = {
 MAX_JPEG_SCANS = 100
 START_OF_SCAN = b"\xff\xda"
 TILE_WIDTH, TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
+PIECE = 2**20  # pixels
 
 # A cut-off file is an error, never a picture that is grey below a line. The limit on pixels is the caller's.
 ImageFile.LOAD_TRUNCATED_IMAGES = False
@@ -53,14 +54,24 @@ class Picture:
     size: tuple[int, int]
     _image: Image.Image
 
+    @property
+    def weight(self) -> int:
+        """Pixels, at 15 bytes of memory each, that decoding and cutting takes: as many as it has, or more."""
+        pixels = self.size[0] * self.size[1]
+        # libwebp decodes as for an animation, with a second canvas: 20 bytes a pixel were seen.
+        return pixels * 3 // 2 if self._image.format == "WEBP" else pixels
+
     def rgb(self) -> Image.Image:
-        """The picture, upright. Raises ApiError 400: cut off or damaged."""
+        """The picture, upright; only once, since nothing of it is kept. Raises ApiError 400: cut off or damaged."""
         with _faults_of_the_file(self.path):
             # Before the EXIF block is read: that loads a PNG too, and a second load after a failed one says nothing.
             self._image.load()
             orientation = _orientation(self._image)
             upright = self._image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else self._image
-            return _to_rgb(upright)
+            rgb = _to_rgb(upright)
+            if rgb is not self._image:
+                self._image.close()
+            return rgb
 
 
 def open_picture(data: bytes, path: str, max_pixels: int) -> Picture:
@@ -106,12 +117,15 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image
     if image.mode in ("I;16", "I;16L", "I;16B", "I", "F"):
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
-        ground = Image.new("RGBA", layer.size, (255, 255, 255, 255))
-        return Image.alpha_composite(ground, layer).convert("RGB")
+        ground = Image.new("RGB", layer.size, (255, 255, 255))
+        ground.paste(layer, mask=layer)
+        return ground
     return image.convert("RGB")
 
 
@@ -120,8 +134,16 @@ def _eight_bits(grey: NDArray[np.generic]) -> NDArray[np.uint8]:
 
     Floats are taken as from 0 to 1 where none is above 1, else as from 0 to 255.
     """
+    flat = grey.reshape(-1)
+    scaled = np.empty(flat.shape, np.uint8)
+    # Piece by piece, so that no whole picture is there in a wider type.
+    pieces = [slice(start, start + PIECE) for start in range(0, len(flat), PIECE)]
     if grey.dtype.kind == "f":
-        finite = np.nan_to_num(grey.astype(np.float32))
-        scale = np.float32(255 if finite.max() <= 1 else 1)
-        return np.clip(np.rint(finite * scale), 0, 255).astype(np.uint8)
-    return ((np.clip(grey, 0, 65535).astype(np.uint32) + 128) // 257).astype(np.uint8)
+        most = max(np.nan_to_num(flat[piece].astype(np.float32)).max() for piece in pieces)
+        scale = np.float32(255 if most <= 1 else 1)
+        for piece in pieces:
+            scaled[piece] = np.clip(np.rint(np.nan_to_num(flat[piece].astype(np.float32)) * scale), 0, 255)
+    else:
+        for piece in pieces:
+            scaled[piece] = (np.clip(flat[piece], 0, 65535).astype(np.uint32) + 128) // 257
+    return scaled.reshape(grey.shape)

@@ -26,7 +26,9 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
             raise bad_request(f"{field}: not accepted here", field)
     if endpoint == "responses" and body.get("background"):
         raise bad_request("background: answers are not kept here; ask without it", "background")
-    _check_roles(body.get("messages"))
+    # Elsewhere it is no field of the request, and may be anything.
+    messages = body.get("messages") if endpoint in ("chat", "tokenize") else None
+    _check_roles(messages)
     try:
         request: Any = request_model(endpoint, body).model_validate(dict(body))
     except ValidationError as error:
@@ -35,9 +37,9 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
         raise bad_request(str(error.args[0]), error.parameter) from None
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise bad_request("the request is malformed", None) from None
-    if (getattr(request, "n", None) or 1) * _prompts(body.get("prompt")) > max_choices:
+    choices = request.n if "n" in type(request).model_fields else None
+    if (choices or 1) * _prompts(body.get("prompt")) > max_choices:
         raise bad_request(f"n: at most {max_choices} answers may be asked for in one request", "n")
-    messages = body.get("messages")
     if messages == []:
         raise bad_request("messages: there must be at least one", "messages")
     if body.get("echo") and isinstance(messages, list) and isinstance(messages[-1].get("content"), list):

@@ -45,3 +45,9 @@ def test_the_clients_body_is_left_as_it_is():
     body = {"input": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]}]}
     check_request("responses", body, 4)
     assert body["input"][0]["content"] == [{"type": "output_text", "text": "x"}]
+
+
+def test_what_is_no_field_of_the_endpoint_may_be_anything() -> None:
+    body = {"input": "Hi", "n": "one", "messages": [], "echo": True}
+    check_request("responses", body, 128)
+    check_request("responses", body | {"messages": [1]}, 128)
