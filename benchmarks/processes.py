@@ -51,6 +51,7 @@ class Watch:
 
     def __init__(self, root: int, exports: Sequence[str] = (), period_s: float = 5.0) -> None:
         self._root = psutil.Process(root)
+        self._names: dict[int, str] = {}
         self._exports = exports
         self._period_s = period_s
 
@@ -59,33 +60,36 @@ class Watch:
         samples = Samples()
         began = time.monotonic()
         cpu_before = self._cpu()
+        private: dict[int, list[int]] = defaultdict(list)
         while not stop.is_set():
             samples.times.append(time.monotonic() - began)
-            for name, process in self._tree().items():
+            for process in self._root.children(recursive=True):
                 with suppress(psutil.Error):
+                    self._note(process)
                     memory = process.memory_info()
                     # What a process shares is mostly Ray's object store, which is sampled by itself.
-                    samples.private_bytes[name].append(memory.rss - memory.shared)
+                    private[process.pid].append(memory.rss - memory.shared)
             if self._exports:
                 samples.store_bytes.append(await exported(self._exports, STORE))
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._period_s)
-        samples.cpu_seconds = {name: spent - cpu_before.get(name, 0.0) for name, spent in self._cpu().items()}
+        spent = self._cpu()
+        samples.private_bytes |= {self._names[pid]: values for pid, values in private.items()}
+        samples.cpu_seconds = {self._names[pid]: spent[pid] - cpu_before.get(pid, 0.0) for pid in spent}
         return samples
 
-    def _tree(self) -> dict[str, psutil.Process]:
-        found = {}
+    def _note(self, process: psutil.Process) -> None:
+        """Its name, the last that it bore: a Ray worker takes another one for each call."""
+        self._names[process.pid] = f"{' '.join(process.cmdline())[:70].strip()} [{process.pid}]"
+
+    def _cpu(self) -> dict[int, float]:
+        """Seconds, by process."""
+        spent = {}
         for process in self._root.children(recursive=True):
             with suppress(psutil.Error):
-                found[f"{' '.join(process.cmdline())[:70]} [{process.pid}]"] = process
-        return found
-
-    def _cpu(self) -> dict[str, float]:
-        spent = {}
-        for name, process in self._tree().items():
-            with suppress(psutil.Error):
+                self._note(process)
                 times = process.cpu_times()
-                spent[name] = times.user + times.system
+                spent[process.pid] = times.user + times.system
         return spent
 
 

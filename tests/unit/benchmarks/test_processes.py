@@ -1,6 +1,19 @@
+import asyncio
+import os
+import sys
+
 import pytest
 
-from benchmarks.processes import LEAST_SAMPLES, Samples
+from benchmarks.processes import LEAST_SAMPLES, Samples, Watch
+
+RENAMES = """
+import time
+from setproctitle import setproctitle
+
+for i in range(1000):
+    setproctitle(f"call {i}")
+    time.sleep(0.01)
+"""
 
 
 def sampled(count: int) -> Samples:
@@ -17,3 +30,20 @@ def test_few_samples_make_no_line():
     samples = sampled(LEAST_SAMPLES - 1)
     assert samples.growth() == {}
     assert samples.lasting().keys() == {"grows"}
+
+
+async def test_a_process_that_changes_its_name_is_one():
+    """Ray's workers name themselves after the method that they run."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", RENAMES)
+    try:
+        stop = asyncio.Event()
+        watching = asyncio.create_task(Watch(os.getpid(), period_s=0.2).run(stop))
+        await asyncio.sleep(2)
+        stop.set()
+        samples = await watching
+    finally:
+        process.kill()
+        await process.wait()
+    [name] = [name for name in samples.lasting() if name.endswith(f"[{process.pid}]")]
+    assert name.startswith("call ")
+    assert name in samples.cpu_seconds
