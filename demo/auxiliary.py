@@ -2,7 +2,7 @@
 
 Of every image embedding as it leaves the encoder: what covers its 28x28 pixels, in which colour, where in a number,
 where in the tile. Of every image position half way through the text model: in which tile of which picture it lies.
-Where an answer begins, before the last layer: the thing that the question is about and where it is.
+Before each token of an answer, and before the last layer: the thing that the question is about and where it is.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class AuxiliaryHeads(nn.Module):
         return torch.stack(losses).mean()
 
     def subject_loss(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """hidden: [answers, width], where the answers begin; labels: int64 [answers, 5]."""
+        """hidden: [tokens, width], before each token of an answer; labels: int64 [tokens, 5], of its answer."""
         known = labels[:, 0] != IGNORED
         hidden, labels = _normalized(hidden[known]), labels[known]
         losses = [

@@ -113,6 +113,9 @@ def _ask(rng: Random, pictures: tuple[Picture, ...], task: str | None = None) ->
     if len(pictures) > 1:
         return questions.compare(pictures, rng)
     options = [ask for ask in questions.ABOUT_ONE_PICTURE if task in (None, ask.__name__)]
+    if task is None and pictures[0].tiles > 1:
+        # The hardest ones, and only some pictures have tiles to ask about.
+        options += [questions.tile] * 2
     return rng.choice(options)(pictures[0], rng)
 
 

@@ -31,10 +31,30 @@ class Result:
     asked: Counter[str]
 
 
+class _Patches(nn.Module):
+    """[n, channels, height, width] -> [n, channels * size * size, patches], as nn.Unfold(size, stride=size) does, which
+    starts one kernel a tile.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        n, channels, height, width = pixels.shape
+        rows, columns = height // self._size, width // self._size
+        patches = pixels.view(n, channels, rows, self._size, columns, self._size).permute(0, 1, 3, 5, 2, 4)
+        return patches.reshape(n, -1, rows * columns)
+
+
 class Learner(nn.Module):
+    """Where the model's encoder does not learn, no gradient is taken through it."""
+
     def __init__(self, model: Llama4ForConditionalGeneration) -> None:
         super().__init__()
         self.model = model
+        model.vision_model.patch_embedding.unfold = _Patches(model.config.vision_config.patch_size)
+        self._encoder_learns = any(parameter.requires_grad for parameter in model.vision_model.parameters())
         self.heads = AuxiliaryHeads(model.config.text_config.hidden_size)
 
     def embed_tiles(self, tiles: torch.Tensor) -> torch.Tensor:
@@ -43,7 +63,8 @@ class Learner(nn.Module):
         if self.training:
             # Real pictures have noise, and a tile's numbers are rounded on their way into the engine.
             pixels = pixels + torch.randn_like(pixels) * (torch.rand(len(pixels), 1, 1, 1, device=pixels.device) * 0.06)
-        features = self.model.vision_model(pixels).last_hidden_state
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self._encoder_learns):
+            features = self.model.vision_model(pixels).last_hidden_state
         return self.model.multi_modal_projector(features)
 
     def forward(self, step: Step, tiles: torch.Tensor) -> Result:
@@ -91,11 +112,11 @@ class Learner(nn.Module):
         position_loss = self.heads.position_loss(middle[is_patch], positions)
 
         starts = learned & ~pad(learned, (1, 0))[:, :-1]
+        answer = starts.flatten().cumsum(0)[learned.flatten()] - 1
         late = states.hidden_states[len(language_model.model.layers) - 1]
         subjects = torch.from_numpy(text.subjects).to(device).long()
-        subject_loss = self.heads.subject_loss(late[:, :-1][starts[:, 1:]], subjects)
+        subject_loss = self.heads.subject_loss(late[:, :-1][learned[:, 1:]], subjects[answer])
 
-        answer = starts.flatten().cumsum(0)[learned.flatten()] - 1
         wrong = torch.zeros(len(text.tasks), device=device).index_add_(
             0, answer, (logits.argmax(-1) != targets).float()
         )

@@ -32,6 +32,7 @@ from demo.digits import digits
 from demo.examples import TASKS, Load, held_out_example
 from demo.learner import Learner
 from demo.local_attention import localize_attention
+from demo.muon import BatchedMuon
 from demo.saving import save_checkpoint
 from demo.sprites import Sprites, plain_sprites, varied_sprites
 from demo.tokenizer import build_tokenizer
@@ -51,14 +52,14 @@ DEMO = Size(
 )
 
 # Conversations of a step by the tiles they hold, see `examples.training_example`.
-CONVERSATIONS: dict[Load, int] = {"one": 80, "few": 48, "many": 20}
+CONVERSATIONS: dict[Load, int] = {"one": 48, "few": 32, "many": 14}
 VISION_PICTURES = 384
 MATRIX_LEARNING_RATE = 1e-2
 LEARNING_RATE = 3e-3
 # Of the learning rates, when a trained text model learns on: lower, so that it forgets less. Chosen, not measured.
-CONTINUED_SHARE = 0.4
+CONTINUED_SHARE = 0.5
 WARMUP_STEPS = 50
-EVALUATE_EVERY = 150
+EVALUATE_EVERY = 600
 
 
 def schedule(step: int, vision_steps: int, spent: float) -> float:
@@ -81,9 +82,9 @@ def optimizers(learner: Learner, share: float) -> list[torch.optim.Optimizer]:
         if not parameter.requires_grad:
             continue
         inside = ".layers." in name or ".vision_adapter." in name or ".multi_modal_projector." in name
-        (matrices if inside and parameter.ndim == 2 and ".router." not in name else others).append(parameter)
+        (matrices if inside and parameter.ndim > 1 and ".router." not in name else others).append(parameter)
     return [
-        torch.optim.Muon(matrices, share * MATRIX_LEARNING_RATE, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        BatchedMuon(matrices, share * MATRIX_LEARNING_RATE, weight_decay=0.05),
         torch.optim.AdamW(others, share * LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01),
     ]
 
