@@ -1,7 +1,8 @@
 """What training also asks for, so that a small model learns to look quickly: linear heads that are thrown away.
 
 Of every image embedding as it leaves the encoder: what covers its 28x28 pixels, in which colour, where in a number,
-where in the tile. Of every image position half way through the text model: in which tile of which picture it lies.
+where in the tile. Half way through the text model: of every image position, in which tile of which picture it lies;
+of every picture's end, how many of each kind the picture shows.
 Before each token of an answer, and before the last layer: the thing that the question is about and where it is.
 """
 
@@ -28,6 +29,9 @@ EMBEDDING_CLASSES = (1 + len(NOUNS), 1 + len(_COLOURS), 5, 2)
 POSITION_CLASSES = (17, 17, 3)
 # Noun (a number's first digit) and colour of the subject, row and column of its cell, index of its picture.
 SUBJECT_CLASSES = (len(NOUNS), len(_COLOURS), 6, 6, 3)
+# Things of every shape, of every colour and in all: 0 to 5, and more.
+COUNTED = len(SHAPES) + len(COLOURS) + 1
+COUNT_CLASSES = 7
 IGNORED = -1
 
 
@@ -64,6 +68,16 @@ def position_labels(pictures: Sequence[Picture]) -> np.ndarray:
     return np.array(labels, dtype=np.int8).reshape(-1, len(POSITION_CLASSES))
 
 
+def count_labels(pictures: Sequence[Picture]) -> np.ndarray:
+    """int8 [pictures, COUNTED], each of COUNT_CLASSES."""
+    kinds = (*SHAPES, *_COLOURS)
+    labels = [
+        [sum(kind in (thing.noun, thing.colour) for thing in picture.things) for kind in kinds] + [len(picture.things)]
+        for picture in pictures
+    ]
+    return np.minimum(np.array(labels, dtype=np.int8).reshape(-1, COUNTED), COUNT_CLASSES - 1)
+
+
 def subject_labels(example: Example) -> np.ndarray:
     """int8 [answers, 5], in the classes of SUBJECT_CLASSES; IGNORED where a question is not about one thing."""
     labels = np.full((len(example.turns), len(SUBJECT_CLASSES)), IGNORED, dtype=np.int8)
@@ -89,6 +103,7 @@ class AuxiliaryHeads(nn.Module):
             nn.Linear(width, classes) for classes in (*EMBEDDING_CLASSES, TOKENS_PER_SIDE, TOKENS_PER_SIDE)
         )
         self.of_position = nn.ModuleList(nn.Linear(width, classes) for classes in POSITION_CLASSES)
+        self.of_count = nn.Linear(width, COUNTED * COUNT_CLASSES)
         self.of_subject = nn.ModuleList(nn.Linear(width, classes) for classes in SUBJECT_CLASSES)
 
     def embedding_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,6 +139,11 @@ class AuxiliaryHeads(nn.Module):
         hidden, targets = _normalized(hidden), labels.repeat_interleave(TOKENS_PER_TILE, dim=0)
         losses = [cross_entropy(head(hidden).float(), targets[:, index]) for index, head in enumerate(self.of_position)]
         return torch.stack(losses).mean()
+
+    def count_loss(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """hidden: [pictures, width], where the pictures end; labels: int64 [pictures, COUNTED]."""
+        logits = self.of_count(_normalized(hidden)).float().view(-1, COUNT_CLASSES)
+        return cross_entropy(logits, labels.flatten(), reduction="sum") / max(1, labels.numel())
 
     def subject_loss(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """hidden: [tokens, width], before each token of an answer; labels: int64 [tokens, 5], of its answer."""

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from demo.architecture import TILE_SIZE, TOKENS_PER_TILE
-from demo.auxiliary import embedding_labels, position_labels, subject_labels
+from demo.auxiliary import count_labels, embedding_labels, position_labels, subject_labels
 from demo.dialogue import DialogueEncoder
 from demo.drawing import cut_tiles, draw, sprite_table
 from demo.examples import Example, Load, training_example
@@ -45,15 +45,16 @@ class TextBatch:
     """Conversations of similar length.
 
     ids: int64 [n, length], padded; learned: bool [n, length]; tiles: of the pictures in them, a run of consecutive
-    tiles of the step's PictureBatch; positions: int8 [tiles, 3], see `auxiliary.position_labels`; tasks: of every
-    answer, in the order in which they stand in `ids`; subjects: int8 [answers, 5] in the same order, see
-    `auxiliary.subject_labels`.
+    tiles of the step's PictureBatch; positions: int8 [tiles, 3], see `auxiliary.position_labels`; counts: int8
+    [pictures, 13], see `auxiliary.count_labels`; tasks: of every answer, in the order in which they stand in `ids`;
+    subjects: int8 [answers, 5] in the same order, see `auxiliary.subject_labels`.
     """
 
     ids: np.ndarray
     learned: np.ndarray
     tiles: int
     positions: np.ndarray
+    counts: np.ndarray
     tasks: tuple[str, ...]
     subjects: np.ndarray
 
@@ -109,9 +110,10 @@ def text_batch(examples: Sequence[Example], encode: DialogueEncoder) -> TextBatc
         ids[row, : len(item.ids)] = item.ids
         learned[row, : len(item.ids)] = item.learned
     positions = np.concatenate([position_labels(example.pictures) for example in examples])
+    counts = np.concatenate([count_labels(example.pictures) for example in examples])
     tasks = tuple(turn.question.task for example in examples for turn in example.turns)
     subjects = np.concatenate([subject_labels(example) for example in examples])
-    return TextBatch(ids, learned, len(positions), positions, tasks, subjects)
+    return TextBatch(ids, learned, len(positions), positions, counts, tasks, subjects)
 
 
 def conversation_step(

@@ -113,9 +113,9 @@ def _ask(rng: Random, pictures: tuple[Picture, ...], task: str | None = None) ->
     if len(pictures) > 1:
         return questions.compare(pictures, rng)
     options = [ask for ask in questions.ABOUT_ONE_PICTURE if task in (None, ask.__name__)]
-    if task is None and pictures[0].tiles > 1:
-        # The hardest ones, and only some pictures have tiles to ask about.
-        options += [questions.tile] * 2
+    if task is None:
+        # More of the hard ones, and of the one that few pictures allow.
+        options += [questions.count, questions.read] + [questions.tile] * (2 if pictures[0].tiles > 1 else 0)
     return rng.choice(options)(pictures[0], rng)
 
 
@@ -204,6 +204,7 @@ _PICTURES: dict[str, Callable[[Random], Picture]] = {
 def _single(rng: Random, load: Load) -> Picture:
     """A picture of any task whose tiles suit the load."""
     while True:
-        picture = rng.choice(list(_PICTURES.values()))(rng)
+        # Counting is learned last, and a number can be asked for only once.
+        picture = rng.choice([*_PICTURES.values(), _count_picture, _read_picture])(rng)
         if load == ("one" if picture.tiles == 1 else "few" if picture.tiles <= 5 else "many"):
             return picture

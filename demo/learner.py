@@ -16,6 +16,7 @@ from demo.batches import Step, TextBatch
 # Weights of the auxiliary losses beside that of the answers.
 EMBEDDING_WEIGHT = 0.3
 POSITION_WEIGHT = 0.3
+COUNT_WEIGHT = 0.3
 SUBJECT_WEIGHT = 0.3
 
 
@@ -80,8 +81,8 @@ class Learner(nn.Module):
             parts = embeddings.split([text.tiles for text in step.texts])
             for text, part in zip(step.texts, parts, strict=True):
                 share = len(text.tasks) / answers
-                answer_loss, position_loss, subject_loss, correct = self._read(text, part)
-                loss = loss + POSITION_WEIGHT / len(step.texts) * position_loss
+                answer_loss, position_loss, count_loss, subject_loss, correct = self._read(text, part)
+                loss = loss + (POSITION_WEIGHT * position_loss + COUNT_WEIGHT * count_loss) / len(step.texts)
                 loss = loss + share * (answer_loss + SUBJECT_WEIGHT * subject_loss)
                 asked.update(text.tasks)
                 right.update(task for task, ok in zip(text.tasks, correct.tolist(), strict=True) if ok)
@@ -89,9 +90,9 @@ class Learner(nn.Module):
 
     def _read(
         self, text: TextBatch, embeddings: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Losses of the answers' tokens, of the position heads and of the subject heads, and whether each answer is
-        right: bool [answers].
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Losses of the answers' tokens and of the position, count and subject heads, and whether each answer is right:
+        bool [answers].
         """
         device = embeddings.device
         ids = torch.from_numpy(text.ids).to(device)
@@ -111,6 +112,9 @@ class Learner(nn.Module):
         positions = torch.from_numpy(text.positions).to(device).long()
         position_loss = self.heads.position_loss(middle[is_patch], positions)
 
+        counts = torch.from_numpy(text.counts).to(device).long()
+        count_loss = self.heads.count_loss(middle[ids == self.model.config.eoi_token_index], counts)
+
         starts = learned & ~pad(learned, (1, 0))[:, :-1]
         answer = starts.flatten().cumsum(0)[learned.flatten()] - 1
         late = states.hidden_states[len(language_model.model.layers) - 1]
@@ -120,4 +124,4 @@ class Learner(nn.Module):
         wrong = torch.zeros(len(text.tasks), device=device).index_add_(
             0, answer, (logits.argmax(-1) != targets).float()
         )
-        return answer_loss, position_loss, subject_loss, wrong == 0
+        return answer_loss, position_loss, count_loss, subject_loss, wrong == 0

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from demo.auxiliary import IGNORED, NOUNS, AuxiliaryHeads, embedding_labels, position_labels, subject_labels
+from demo.auxiliary import (
+    COUNTED,
+    IGNORED,
+    NOUNS,
+    AuxiliaryHeads,
+    count_labels,
+    embedding_labels,
+    position_labels,
+    subject_labels,
+)
 from demo.examples import Example, Turn
 from demo.questions import Question
 from demo.scene import COLOURS, Picture, Sprite, Thing, draw_picture
@@ -42,6 +51,16 @@ def test_positions_follow_the_tiles_and_the_pictures():
     expected = [(0, 0, 0), (1, 1, 1), (1, 2, 1), (0, 0, 1)]
     assert position_labels([single, wide]).tolist() == [list(row) for row in expected]
     assert position_labels([]).shape == (0, 3)
+
+
+def test_a_picture_is_labelled_with_how_many_it_shows():
+    nouns, colours = ["star", "star", "47", "ring"], ["red", "blue", "red", "red"]
+    some = draw_picture(Random(), (2, 2), (2, 2), nouns, colours)
+    many = draw_picture(Random(), (1, 1), (3, 3), ["circle"] * 9, ["green"] * 9)
+    labels = count_labels([some, many])
+    #                              circle square triangle cross star ring, red green blue yellow purple orange, all
+    assert labels.tolist() == [[0, 0, 0, 0, 2, 1, 3, 0, 1, 0, 0, 0, 4], [6, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 6]]
+    assert count_labels([]).shape == (0, COUNTED)
 
 
 def test_a_question_is_labelled_with_its_subject():

@@ -61,7 +61,7 @@ def test_what_it_calls_right_is_what_transformers_would_say(tokenizer, encode):
     tokens = encode(example)
     ids, learned = torch.from_numpy(tokens.ids)[None], torch.from_numpy(tokens.learned)[None]
     with torch.inference_mode():
-        answer_loss, _, _, correct = learner._read(step.texts[0], learner.embed_tiles(tiles))
+        answer_loss, _, _, _, correct = learner._read(step.texts[0], learner.embed_tiles(tiles))
         logits = model(input_ids=ids, pixel_values=tiles.float() / 127.5 - 1).logits[:, :-1][learned[:, 1:]]
     expected = torch.nn.functional.cross_entropy(logits, ids[learned])
     assert answer_loss == pytest.approx(expected.item(), abs=1e-4)
