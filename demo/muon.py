@@ -36,17 +36,21 @@ class BatchedMuon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     by_shape[parameter.shape].append(parameter)
             for shape, members in by_shape.items():
-                gradients = torch.stack([member.grad for member in members])
-                # Kept with the first of a shape: which parameters learn does not change.
-                state = self.state[members[0]]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(gradients)
-                momentum = state["momentum"].lerp_(gradients, 1 - group["momentum"])
-                update = orthogonalized(gradients.lerp(momentum, group["momentum"]))
+                gradients = [member.grad for member in members]
+                momenta = [self._momentum(member) for member in members]
+                torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+                ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])
+                update = orthogonalized(torch.stack(list(ahead)))
                 # Then an update's root mean square is 0.2 of the rate, about as AdamW's is.
                 rate = group["lr"] * 0.2 * math.sqrt(max(shape[-2:]))
                 torch._foreach_mul_(members, 1 - group["lr"] * group["weight_decay"])
                 torch._foreach_add_(members, list(update.to(members[0].dtype).unbind()), alpha=-rate)
+
+    def _momentum(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        state = self.state[parameter]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        return state["momentum"]
 
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:

@@ -49,7 +49,12 @@ def test_singular_values_come_near_one():
         assert values.max() < 1.4
 
 
-def test_a_parameter_without_gradient_stays():
-    parameter = torch.nn.Parameter(torch.ones(4, 4))
-    BatchedMuon([parameter], 0.1, 0.1).step()
-    assert (parameter == 1).all()
+def test_a_parameter_without_gradient_stays_and_may_learn_later():
+    early, late = torch.nn.Parameter(torch.ones(4, 4)), torch.nn.Parameter(torch.ones(4, 4))
+    optimizer = BatchedMuon([early, late], 0.1, 0.1)
+    early.grad = torch.randn(4, 4)
+    optimizer.step()
+    assert (late == 1).all()
+    late.grad = torch.randn(4, 4)
+    optimizer.step()
+    assert (late != 1).any()
