@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from encoder_pool.heaps import trim_heaps
 from router.config import RouterSettings
 from router.image_decode import Picture, open_picture
 from router.pixel_gate import PixelGate
@@ -63,15 +63,6 @@ class ImageCutter:
         finally:
             rgb.close()
             if uncut.picture.weight >= LARGE:
-                _trim_heaps()
-
-
-def _trim_heaps() -> None:
-    """Has the C library return to the system what it keeps of freed memory, in the heaps of all threads.
-
-    glibc keeps blocks of up to 32 MiB, as Pillow's are: one picture of 64 million pixels left a thread with 1.2 GB.
-    Smaller pictures are cut in half the time or less where it may keep them.
-    """
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if malloc_trim is not None:
-        malloc_trim(0)
+                # As large blocks as Pillow's are kept too: one such picture left a thread with up to 1.2 GB. Smaller
+                # ones are cut in half the time or less where that is allowed.
+                trim_heaps()
