@@ -16,6 +16,7 @@ from encoder_pool.batcher import TileBatcher
 from encoder_pool.fingerprint import fingerprint
 from encoder_pool.gauges import keep_set
 from encoder_pool.gpu_claim import claim_gpu_of_this_node
+from encoder_pool.heaps import HeapTrimmer
 from encoder_pool.loading import load_encoder
 from encoder_pool.metrics import EncoderMetrics
 from encoder_pool.settings import LOAD_SIGNAL, EncoderSettings, ModelSettings
@@ -37,6 +38,7 @@ class EncoderPool:
         if device.type == "cpu":
             # Ray sets the number of threads from num_cpus, which only reserves a share of the scheduler.
             torch.set_num_threads(encoder.cpu_threads or len(os.sched_getaffinity(0)))
+        self._heaps = HeapTrimmer()
         self._dtype = model.dtype
         self._fingerprint = fingerprint(model)
         loaded = load_encoder(model, encoder, device)
@@ -93,7 +95,8 @@ class EncoderPool:
         """What Serve's autoscaler is told: tiles that wait or are being encoded."""
         return {LOAD_SIGNAL: self._batcher.outstanding_tiles}
 
-    def check_health(self) -> None:
+    async def check_health(self) -> None:
         """Raises once the encoder fails on whatever it is given: Serve then replaces the replica."""
         if self._batcher.failure is not None:
             raise RuntimeError("encoding failed") from self._batcher.failure
+        await self._heaps.trim_when_due()

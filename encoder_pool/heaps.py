@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import time
+
+# Requests and embeddings of all sizes come and go; what the C library kept of them grew by 1 to 5 MB a minute.
+TRIM_EVERY_S = 60
 
 
 def trim_heaps() -> None:
@@ -13,3 +18,16 @@ def trim_heaps() -> None:
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+class HeapTrimmer:
+    """Trims the heaps of a busy process now and then."""
+
+    def __init__(self) -> None:
+        self._trimmed = time.monotonic()
+
+    async def trim_when_due(self) -> None:
+        """Does nothing within TRIM_EVERY_S seconds of the last time. The event loop goes on meanwhile."""
+        if time.monotonic() - self._trimmed >= TRIM_EVERY_S:
+            self._trimmed = time.monotonic()
+            await asyncio.to_thread(trim_heaps)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from ray import serve
 
-from encoder_pool.heaps import trim_heaps
+from encoder_pool.heaps import HeapTrimmer
 from encoder_pool.settings import LOAD_SIGNAL, ModelSettings
 from encoder_pool.wire import HandOff
 from llm_pool.coalesce import Pace, coalesce
@@ -27,9 +27,6 @@ from llm_pool.settings import LLMSettings
 
 logger = logging.getLogger("ray.serve")
 
-# Requests and embeddings of all sizes come and go; what the C library keeps of them grew by 1 to 5 MB a minute.
-TRIM_EVERY_S = 60
-
 
 class LLMPool:
     """One replica: a whole vLLM engine, its workers on one or several GPUs or on the CPU."""
@@ -37,7 +34,7 @@ class LLMPool:
     async def __init__(self, model: ModelSettings, llm: LLMSettings) -> None:  # type: ignore[misc]
         self._pace = Pace(llm.chunk_window_s, llm.max_chunks_per_s)
         self._mismatch_logged = False
-        self._trimmed = time.monotonic()
+        self._heaps = HeapTrimmer()
         self._engine = await Engine.start(model, llm)
 
     async def answer(
@@ -102,9 +99,7 @@ class LLMPool:
     async def check_health(self) -> None:
         """Raises once the engine has died: Serve then replaces the replica."""
         await self._engine.check_health()
-        if time.monotonic() - self._trimmed >= TRIM_EVERY_S:
-            self._trimmed = time.monotonic()
-            await asyncio.to_thread(trim_heaps)
+        await self._heaps.trim_when_due()
 
     def __del__(self) -> None:
         # Serve calls this when it stops a replica; a replica whose start failed has no engine.

@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 
 from encoder_pool.wire import HandOff
-from llm_pool import deployment
 from llm_pool.reply import Reply
 from tests.integration.llm_pool.chain import Chain, numbered
 from tests.pictures import picture, user
@@ -225,12 +224,3 @@ def test_sixteen_requests_at_once_do_not_mix(chain: Chain) -> None:
 
 def test_health_is_the_engines(chain: Chain) -> None:
     chain.run(chain.decoder.check_health())
-
-
-def test_freed_memory_goes_back_once_a_minute(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    trims: list[None] = []
-    monkeypatch.setattr(deployment, "trim_heaps", lambda: trims.append(None))
-    monkeypatch.setattr(chain.decoder, "_trimmed", time.monotonic() - deployment.TRIM_EVERY_S)
-    for _ in range(2):
-        chain.run(chain.decoder.check_health())
-    assert len(trims) == 1
