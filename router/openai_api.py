@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ReplicaRank
 
+from encoder_pool.heaps import HeapTrimmer
 from llm_pool.protocol import vllm_version
 from llm_pool.reply import Endpoint
 from router import handoff
@@ -84,6 +85,7 @@ class Router:
         self._metrics = RouterMetrics()
         self._pipeline = Pipeline(config, encoder, llm, ImageSource(settings), Tiler(config.model), self._metrics)
         self._readiness = Readiness(self._pipeline, self._names[0])
+        self._heaps = HeapTrimmer()
 
     async def reconfigure(self, user_config: Any, rank: ReplicaRank) -> None:
         """Serve calls it at the start and with every new `user_config` (see live_settings.py).
@@ -91,6 +93,10 @@ class Router:
         Raises ConfigError and ApiKeyError. `rank` is asked for because Serve then calls without a `user_config` too.
         """
         self.access.configure(None if user_config is None else live_settings(user_config).api_keys)
+
+    async def check_health(self) -> None:
+        """Serve calls it every ten seconds or so; says nothing against the replica."""
+        await self._heaps.trim_when_due()
 
     @api.post("/v1/chat/completions")
     async def chat(self, request: Request) -> Response:
