@@ -49,13 +49,10 @@ class _Patches(nn.Module):
 
 
 class Learner(nn.Module):
-    """Where the model's encoder does not learn, no gradient is taken through it."""
-
     def __init__(self, model: Llama4ForConditionalGeneration) -> None:
         super().__init__()
         self.model = model
         model.vision_model.patch_embedding.unfold = _Patches(model.config.vision_config.patch_size)
-        self._encoder_learns = any(parameter.requires_grad for parameter in model.vision_model.parameters())
         self.heads = AuxiliaryHeads(model.config.text_config.hidden_size)
 
     def embed_tiles(self, tiles: torch.Tensor) -> torch.Tensor:
@@ -64,8 +61,7 @@ class Learner(nn.Module):
         if self.training:
             # Real pictures have noise, and a tile's numbers are rounded on their way into the engine.
             pixels = pixels + torch.randn_like(pixels) * (torch.rand(len(pixels), 1, 1, 1, device=pixels.device) * 0.06)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self._encoder_learns):
-            features = self.model.vision_model(pixels).last_hidden_state
+        features = self.model.vision_model(pixels).last_hidden_state
         return self.model.multi_modal_projector(features)
 
     def forward(self, step: Step, tiles: torch.Tensor) -> Result:

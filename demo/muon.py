@@ -1,7 +1,7 @@
 """Muon for many small matrices: those of one shape are orthogonalized together.
 
-torch.optim.Muon takes one matrix after another, and only what has two dimensions: for the demo model that was a fifth
-of the training's time, spent on starting kernels, and its experts (one tensor for all of them) had to do without.
+torch.optim.Muon takes one matrix after another, and only what has two dimensions: with the demo model a GPU then waits
+for thousands of small kernels to be started, and the experts (one tensor for all of them) have to do without.
 The rule is the same (K. Jordan and others, "Muon: An optimizer for hidden layers in neural networks", 2024; learning
 rates as AdamW's, by J. Liu and others, "Muon is scalable for LLM training", 2025), and so are the updates.
 """

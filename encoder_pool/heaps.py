@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import time
 
-# Requests and embeddings of all sizes come and go; what the C library kept of them grew by 1 to 5 MB a minute.
 TRIM_EVERY_S = 60
 
 
@@ -21,7 +20,7 @@ def trim_heaps() -> None:
 
 
 class HeapTrimmer:
-    """Trims the heaps of a busy process now and then."""
+    """Trims the heaps of a busy process now and then: requests and embeddings of all sizes come and go in it."""
 
     def __init__(self) -> None:
         self._trimmed = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -54,7 +55,7 @@ def test_what_it_calls_right_is_what_transformers_would_say(tokenizer, encode):
     rng = Random()
     sprites = plain_sprites(digits("train"), seed=0)
     model = Llama4ForConditionalGeneration(build_config(TINY, tokenizer, "float32")).eval()
-    learner = Learner(model).eval()
+    learner = Learner(deepcopy(model)).eval()  # which replaces a part of what it is given
     example = training_example(rng, "few")
     step = conversation_step([[example]], encode, sprites.choices(), rng)
     tiles = draw_tiles(step.pictures, sprites.masks)
