@@ -130,8 +130,8 @@ def conversation_step(
 class TrainingSteps(Dataset[Step]):
     """Step i is the same whoever makes it: its random numbers come from (seed, i).
 
-    The first `vision_steps` steps hold `vision_pictures` crowded pictures without text, the others as many
-    conversations of each load as `conversations` says.
+    The first `vision_steps` steps hold `vision_pictures` crowded pictures without text, the others conversations of one
+    load, of each in turn and as many as `conversations` says: a step takes about as long whatever it holds.
     """
 
     def __init__(
@@ -155,8 +155,9 @@ class TrainingSteps(Dataset[Step]):
         if index < self._vision_steps:
             pictures = [dense_picture(rng) for _ in range(self._vision_pictures)]
             return Step(picture_batch(pictures, self._choices, rng))
-        groups = [[training_example(rng, load) for _ in range(n)] for load, n in self._conversations.items()]
-        return conversation_step(groups, self._encode, self._choices, rng)
+        load = list(self._conversations)[index % len(self._conversations)]
+        group = [training_example(rng, load) for _ in range(self._conversations[load])]
+        return conversation_step([group], self._encode, self._choices, rng)
 
 
 def first(items: Sequence[Step]) -> Step:

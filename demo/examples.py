@@ -115,7 +115,7 @@ def _ask(rng: Random, pictures: tuple[Picture, ...], task: str | None = None) ->
     options = [ask for ask in questions.ABOUT_ONE_PICTURE if task in (None, ask.__name__)]
     if task is None:
         # More of the hard ones, and of the one that few pictures allow.
-        options += [questions.count, questions.read] + [questions.tile] * (2 if pictures[0].tiles > 1 else 0)
+        options += [questions.count] * 2 + [questions.read] + [questions.tile] * (2 if pictures[0].tiles > 1 else 0)
     return rng.choice(options)(pictures[0], rng)
 
 
@@ -205,6 +205,6 @@ def _single(rng: Random, load: Load) -> Picture:
     """A picture of any task whose tiles suit the load."""
     while True:
         # Counting is learned last, and a number can be asked for only once.
-        picture = rng.choice([*_PICTURES.values(), _count_picture, _read_picture])(rng)
+        picture = rng.choice([*_PICTURES.values(), *[_count_picture] * 4, _read_picture])(rng)
         if load == ("one" if picture.tiles == 1 else "few" if picture.tiles <= 5 else "many"):
             return picture

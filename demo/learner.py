@@ -16,7 +16,7 @@ from demo.batches import Step, TextBatch
 # Weights of the auxiliary losses beside that of the answers.
 EMBEDDING_WEIGHT = 0.3
 POSITION_WEIGHT = 0.3
-COUNT_WEIGHT = 0.3
+COUNT_WEIGHT = 1.0
 SUBJECT_WEIGHT = 0.3
 
 

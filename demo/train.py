@@ -52,7 +52,7 @@ DEMO = Size(
 )
 
 # Conversations of a step by the tiles they hold, see `examples.training_example`.
-CONVERSATIONS: dict[Load, int] = {"one": 208, "few": 72, "many": 20}
+CONVERSATIONS: dict[Load, int] = {"one": 96, "few": 40, "many": 16}
 VISION_PICTURES = 384
 MATRIX_LEARNING_RATE = 1e-2
 LEARNING_RATE = 3e-3

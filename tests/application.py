@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 START_S = 550
+# Serve ends its deployments one after the other, and each may take its grace.
+STOP_S = 120
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,9 @@ def serve_run(
         starting = _wait_until_ready(url, process, log)
         yield Tessera(url, config["applications"][0]["args"]["model"]["served_names"][0], address, config, starting)
     finally:
-        process.terminate()
-        process.wait(60)
+        # As Ctrl-C does. On a cluster of others it would end Serve for them too.
+        process.send_signal(signal.SIGINT if address == "local" else signal.SIGTERM)
+        process.wait(STOP_S)
 
 
 def look(url: str) -> httpx.Response | None:

@@ -68,7 +68,8 @@ def scout(text_layers: int) -> ModelSize:
         "no_rope_layers": rope,
         "layer_types": ["chunked_attention" if r else "full_attention" for r in rope],
     }
-    return ModelSize(SCOUT, text, kv_cache_bytes=4 * GIB, scale=1.0)
+    # Room for more than 48 pictures of 17 tiles, the largest burst.
+    return ModelSize(SCOUT, text, kv_cache_bytes=text_layers * 5 * GIB // 8, scale=1.0)
 
 
 # For rehearsals on a CPU: the figures mean nothing.
