@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def serve_run(
             cwd=cwd,
             stdout=out,
             stderr=subprocess.STDOUT,
+            # What a shell runs in the background ignores SIGINT, and hands that down.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
     url = f"http://127.0.0.1:{config['http_options']['port']}"
     try:
