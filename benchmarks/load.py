@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.processes import Samples, Watch
 from benchmarks.router_cpu import router_cpu
-from benchmarks.traffic import Outcome, Traffic, parse_mix
+from benchmarks.traffic import Outcome, Traffic, parse_mix, parse_size
 
 
 async def measure(
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result["processes"] = vars(samples)
         print(f"\n{cost(samples, options.duration)}")
     if options.sizes:
-        sizes = [(int(wide), int(high)) for wide, high in (size.split("x") for size in options.sizes.split(","))]
+        sizes = [parse_size(size) for size in options.sizes.split(",")]
         table, result["router_cpu"] = router_cpu(options.url, model, options.api_key, options.processes, sizes)
         print(f"\n{table}")
     if options.out:

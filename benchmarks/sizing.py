@@ -19,8 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.traffic import parse_size
 from encoder_pool.settings import ModelSettings
-from router.tiling import Tiler
+from router.tiling import Tiler, tiles_of
 
 RESULTS = Path(__file__).parent / "results"
 DEMO = Path(__file__).parents[1] / "demo" / "checkpoint"
@@ -102,26 +103,23 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, required=True)
     parser.add_argument("--decoder-gpus", type=int, default=1, help="of one decoder: its tensor-parallel size")
     parser.add_argument("--decoder-ms", type=float, required=True, help="of one decoder's time that a request costs")
-    parser.add_argument("--size", default="1344x1344", help="of a picture, WIDTHxHEIGHT")
+    parser.add_argument("--size", type=parse_size, default="1344x1344", help="of a picture, WIDTHxHEIGHT")
     parser.add_argument("--pictures", type=float, default=1.0, help="of an average request")
     parser.add_argument("--rate", type=float, help="requests a second to plan for; default: half of vLLM's capacity")
     parser.add_argument("--encoder", type=Path, default=RESULTS / "encoder_h200.json", help="of benchmarks.encoder")
     options = parser.parse_args()
     if options.pictures <= 0 or options.decoder_ms <= 0 or not 1 <= options.decoder_gpus < options.gpus:
         parser.error("--pictures and --decoder-ms are above zero, --decoder-gpus is 1 to --gpus - 1")
-    wide, high = (int(side) for side in options.size.split("x"))
     tiler = Tiler(ModelSettings.model_validate({"source": str(DEMO)}))
-    rows, columns = tiler.canvas((wide, high), tiler.max_tiles)
-    tiles = rows * columns + (rows * columns > 1)
+    tiles = tiles_of(tiler.canvas(options.size, tiler.max_tiles))
     measured = json.loads(options.encoder.read_text())
     need = need_of(tiles, options.pictures, options.decoder_ms, options.decoder_gpus, measured)
     whole, split = (plan(options.gpus, options.decoder_gpus, need) for plan in (monolithic, best_split))
     rate = options.rate or whole.capacity / 2
 
     console = Console()
-    console.print(
-        f"A picture of {options.size} is {tiles} tiles. {measured['gpu']}; no replica busier than {BUSY:.0%}."
-    )
+    wide, high = options.size
+    console.print(f"A picture of {wide}x{high} is {tiles} tiles. {measured['gpu']}; no replica busier than {BUSY:.0%}.")
     table = Table("", "vLLM engines that encode", "Tessera")
     pools = f"{split.encoders} encoders, {split.decoders} decoders"
     table.add_row(f"{options.gpus} GPUs as", f"{whole.decoders} engines", pools)

@@ -25,10 +25,10 @@ from rich.progress import track
 
 from benchmarks.spans import Span, new_trace, read_trace
 from benchmarks.traffic import chat_body
+from encoder_pool.spans import PREFIX
 
 # Kinds of benchmarks.traffic, by the number of tiles.
 PICTURES = {"1 tile": "image-336x336", "17 tiles": "image-1344x1344"}
-PREFIX = "tessera."
 WHOLE_ENCODE = "encode, as the Router sees it"
 # Spans are written after they happened, those of the Router last.
 LAST_WRITTEN = {"embed", "first_chunk", "prefill"}

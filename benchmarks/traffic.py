@@ -46,6 +46,12 @@ def parse_mix(text: str) -> dict[str, float]:
     return {kind: share / total for kind, share in mix.items()}
 
 
+def parse_size(text: str) -> tuple[int, int]:
+    """ "1920x1080" as width and height. Raises ValueError."""
+    wide, high = text.split("x")
+    return int(wide), int(high)
+
+
 def picture(rng: random.Random, size: tuple[int, int]) -> bytes:
     """A JPEG of random boxes, which no cache has seen before."""
     image = Image.new("RGB", size, tuple(rng.randbytes(3)))

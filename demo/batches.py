@@ -42,17 +42,16 @@ class PictureBatch:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Conversations of similar length.
+    """Conversations of similar length, about the pictures of a PictureBatch.
 
-    ids: int64 [n, length], padded; learned: bool [n, length]; tiles: of the pictures in them, a run of consecutive
-    tiles of the step's PictureBatch; positions: int8 [tiles, 3], see `auxiliary.position_labels`; counts: int8
-    [pictures, 13], see `auxiliary.count_labels`; tasks: of every answer, in the order in which they stand in `ids`;
-    subjects: int8 [answers, 5] in the same order, see `auxiliary.subject_labels`.
+    ids: int64 [n, length], padded; learned: bool [n, length]; positions: int8 [tiles, 3], see
+    `auxiliary.position_labels`; counts: int8 [pictures, 13], see `auxiliary.count_labels`; tasks: of every answer, in
+    the order in which they stand in `ids`; subjects: int8 [answers, 5] in the same order, see
+    `auxiliary.subject_labels`.
     """
 
     ids: np.ndarray
     learned: np.ndarray
-    tiles: int
     positions: np.ndarray
     counts: np.ndarray
     tasks: tuple[str, ...]
@@ -61,10 +60,10 @@ class TextBatch:
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step learns from; no texts while the encoder learns alone."""
+    """What one optimizer step learns from; no text while the encoder learns alone."""
 
     pictures: PictureBatch
-    texts: tuple[TextBatch, ...] = ()
+    text: TextBatch | None = None
 
 
 def picture_batch(pictures: Sequence[Picture], choices: dict[str, list[int]], rng: Random) -> PictureBatch:
@@ -113,18 +112,15 @@ def text_batch(examples: Sequence[Example], encode: DialogueEncoder) -> TextBatc
     counts = np.concatenate([count_labels(example.pictures) for example in examples])
     tasks = tuple(turn.question.task for example in examples for turn in example.turns)
     subjects = np.concatenate([subject_labels(example) for example in examples])
-    return TextBatch(ids, learned, len(positions), positions, counts, tasks, subjects)
+    return TextBatch(ids, learned, positions, counts, tasks, subjects)
 
 
 def conversation_step(
-    groups: Sequence[Sequence[Example]],
-    encode: DialogueEncoder,
-    choices: dict[str, list[int]],
-    rng: Random,
+    examples: Sequence[Example], encode: DialogueEncoder, choices: dict[str, list[int]], rng: Random
 ) -> Step:
-    """One TextBatch a group, and the pictures of all of them."""
-    pictures = [picture for group in groups for example in group for picture in example.pictures]
-    return Step(picture_batch(pictures, choices, rng), tuple(text_batch(group, encode) for group in groups))
+    """The conversations and their pictures."""
+    pictures = [picture for example in examples for picture in example.pictures]
+    return Step(picture_batch(pictures, choices, rng), text_batch(examples, encode))
 
 
 class TrainingSteps(Dataset[Step]):
@@ -156,8 +152,8 @@ class TrainingSteps(Dataset[Step]):
             pictures = [dense_picture(rng) for _ in range(self._vision_pictures)]
             return Step(picture_batch(pictures, self._choices, rng))
         load = list(self._conversations)[index % len(self._conversations)]
-        group = [training_example(rng, load) for _ in range(self._conversations[load])]
-        return conversation_step([group], self._encode, self._choices, rng)
+        examples = [training_example(rng, load) for _ in range(self._conversations[load])]
+        return conversation_step(examples, self._encode, self._choices, rng)
 
 
 def first(items: Sequence[Step]) -> Step:

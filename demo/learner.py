@@ -71,17 +71,13 @@ class Learner(nn.Module):
         loss, glyphs = self.heads.embedding_loss(embeddings, labels)
         right: Counter[str] = Counter()
         asked: Counter[str] = Counter()
-        if step.texts:
-            loss = EMBEDDING_WEIGHT * loss
-            answers = sum(len(text.tasks) for text in step.texts)
-            parts = embeddings.split([text.tiles for text in step.texts])
-            for text, part in zip(step.texts, parts, strict=True):
-                share = len(text.tasks) / answers
-                answer_loss, position_loss, count_loss, subject_loss, correct = self._read(text, part)
-                loss = loss + (POSITION_WEIGHT * position_loss + COUNT_WEIGHT * count_loss) / len(step.texts)
-                loss = loss + share * (answer_loss + SUBJECT_WEIGHT * subject_loss)
-                asked.update(text.tasks)
-                right.update(task for task, ok in zip(text.tasks, correct.tolist(), strict=True) if ok)
+        if step.text is not None:
+            tasks = step.text.tasks
+            answer_loss, position_loss, count_loss, subject_loss, correct = self._read(step.text, embeddings)
+            loss = EMBEDDING_WEIGHT * loss + POSITION_WEIGHT * position_loss + COUNT_WEIGHT * count_loss
+            loss = loss + answer_loss + SUBJECT_WEIGHT * subject_loss
+            asked.update(tasks)
+            right.update(task for task, ok in zip(tasks, correct.tolist(), strict=True) if ok)
         return Result(loss, glyphs, right, asked)
 
     def _read(

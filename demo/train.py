@@ -94,7 +94,7 @@ def held_out_steps(encode: DialogueEncoder, sprites: Sprites, seed: int, each: i
     rng = Random(seed)
     choices = sprites.choices()
     return [
-        conversation_step([[held_out_example(rng, task) for _ in range(each)]], encode, choices, rng) for task in TASKS
+        conversation_step([held_out_example(rng, task) for _ in range(each)], encode, choices, rng) for task in TASKS
     ]
 
 
@@ -139,7 +139,7 @@ class Training:
         """One optimizer step."""
         self.learner.train()
         tiles = draw_tiles(step.pictures, masks)
-        if step.texts:
+        if step.text is not None:
             _mix_up_global_tiles(step, tiles)
         with self._autocast():
             result = self.learner(step, tiles)
@@ -216,13 +216,13 @@ def train(
         for index, step in enumerate(loader):
             training.learn(index, step, sprites.masks)
             elapsed = monotonic() - started
-            over = elapsed >= seconds and bool(step.texts)
+            over = elapsed >= seconds and step.text is not None
             training.spent = min(1.0, elapsed / seconds) if seconds else 1.0
-            stage = "all" if step.texts else "encoder"
+            stage = "encoder" if step.text is None else "all"
             loss, glyphs = training.history.losses[-1][1], training.history.glyphs[-1][1]
             news = f"step {index + 1}, loss {loss:.3f}, glyphs {glyphs:.3f}"
             progress.update(bar, completed=elapsed, description=stage, news=news)
-            if over or (step.texts and (index + 1) % EVALUATE_EVERY == 0):
+            if over or (step.text is not None and (index + 1) % EVALUATE_EVERY == 0):
                 accuracy = training.evaluate(index + 1)
                 training.save(directory)
                 tasks = ", ".join(f"{task} {points[-1][1]:.3f}" for task, points in training.history.tasks.items())

@@ -27,6 +27,7 @@ from router.config import AppConfig
 from router.embedding_store import Embedding
 from router.errors import ApiError, bad_request, unavailable
 from router.request_images import EmbeddingPart
+from router.tiling import tiles_of
 
 NPY_MAGIC = b"\x93NUMPY"
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -84,7 +85,7 @@ class ClientEmbeddings:
         converted = given.to(getattr(torch, self._spec.dtype)).contiguous()
         rows = (converted.view(torch.uint16) if self._spec.dtype == "bfloat16" else converted).numpy()
         high, wide = part.aspect
-        tiles = 1 if high * wide == 1 else high * wide + 1
+        tiles = tiles_of(part.aspect)
         hand_off = HandOff(self._spec.dtype, self._spec.fingerprint, (ImageShard("", tiles, part.aspect),))
         try:
             rebuild(hand_off, [rows], self._spec)

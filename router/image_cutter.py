@@ -10,7 +10,7 @@ from encoder_pool.heaps import trim_heaps
 from router.config import RouterSettings
 from router.image_decode import Picture, open_picture
 from router.pixel_gate import PixelGate
-from router.tiling import Tiler, Tiles
+from router.tiling import Tiler, Tiles, tiles_of
 
 # Pixels of a picture after which the C library gives back what it keeps.
 LARGE = 16_000_000
@@ -43,8 +43,7 @@ class ImageCutter:
 
     def _look(self, data: bytes, path: str, max_tiles: int) -> Uncut:
         picture = open_picture(data, path, self._max_pixels)
-        high, wide = self._tiler.canvas(picture.size, max_tiles)
-        return Uncut(picture, max_tiles, 1 if high * wide == 1 else high * wide + 1)
+        return Uncut(picture, max_tiles, tiles_of(self._tiler.canvas(picture.size, max_tiles)))
 
     async def cut(self, uncut: Uncut) -> Tiles:
         """Waits until enough of `max_decoding_pixels` is free. Raises ApiError 400: damaged or cut off."""

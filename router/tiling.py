@@ -19,6 +19,12 @@ from transformers.models.llama4.image_processing_llama4 import find_supported_re
 from encoder_pool.settings import ModelSettings
 
 
+def tiles_of(canvas: tuple[int, int]) -> int:
+    """Tiles that the encoder gets of a picture on a canvas of (high, wide) tiles: several come with the global one."""
+    high, wide = canvas
+    return 1 if high * wide == 1 else high * wide + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """One picture, cut. pixels: uint8 [tiles, 3, 336, 336], rows first, the global tile last. aspect: (high, wide)."""

@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +73,14 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         "most_at_once": MOST_AT_ONCE,
         "together": options.together,
     }
+
+
+def without_paths(text: str, checkpoint: Path, folder: Path) -> str:
+    """`text` with names in place of the paths that only this machine has, so that its commands can be read anywhere."""
+    # The checkpoint may lie in the folder.
+    for path, name in ((checkpoint, "CHECKPOINT"), (folder, "LOGS"), (sys.executable, "python")):
+        text = text.replace(str(path), name)
+    return text
 
 
 class Grid:
@@ -136,7 +145,8 @@ class Grid:
             count, rate = self._amount(workload, load, size)
             cell = measure(server, WORKLOADS[workload], count, rate, f"{workload}/{load}")
             self.result["cells"][f"{configuration}/{workload}/{load}"] = cell
-            self._options.out.write_text(json.dumps(self.result, indent=1) + "\n")
+            text = json.dumps(self.result, indent=1) + "\n"
+            self._options.out.write_text(without_paths(text, checkpoint, folder))
 
     def _amount(self, workload: str, load: str, size: ModelSize) -> tuple[int, float]:
         """Number of requests of a cell, and how many a second."""

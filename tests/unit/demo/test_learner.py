@@ -35,8 +35,8 @@ def test_losses_fall_and_every_parameter_learns(tokenizer, encode):
     rng = Random(0)
     sprites = plain_sprites(digits("train"), seed=0)
     learner = Learner(Llama4ForConditionalGeneration(build_config(TINY, tokenizer, "float32")))
-    groups = [[training_example(rng, "one") for _ in range(2)], [training_example(rng, "few")]]
-    step = conversation_step(groups, encode, sprites.choices(), rng)
+    examples = [training_example(rng, "one"), training_example(rng, "one"), training_example(rng, "few")]
+    step = conversation_step(examples, encode, sprites.choices(), rng)
     tiles = draw_tiles(step.pictures, sprites.masks)
     optimizer = torch.optim.AdamW(learner.parameters(), 2e-3)
     losses = []
@@ -57,12 +57,12 @@ def test_what_it_calls_right_is_what_transformers_would_say(tokenizer, encode):
     model = Llama4ForConditionalGeneration(build_config(TINY, tokenizer, "float32")).eval()
     learner = Learner(deepcopy(model)).eval()  # which replaces a part of what it is given
     example = training_example(rng, "few")
-    step = conversation_step([[example]], encode, sprites.choices(), rng)
+    step = conversation_step([example], encode, sprites.choices(), rng)
     tiles = draw_tiles(step.pictures, sprites.masks)
     tokens = encode(example)
     ids, learned = torch.from_numpy(tokens.ids)[None], torch.from_numpy(tokens.learned)[None]
     with torch.inference_mode():
-        answer_loss, _, _, _, correct = learner._read(step.texts[0], learner.embed_tiles(tiles))
+        answer_loss, _, _, _, correct = learner._read(step.text, learner.embed_tiles(tiles))
         logits = model(input_ids=ids, pixel_values=tiles.float() / 127.5 - 1).logits[:, :-1][learned[:, 1:]]
     expected = torch.nn.functional.cross_entropy(logits, ids[learned])
     assert answer_loss == pytest.approx(expected.item(), abs=1e-4)

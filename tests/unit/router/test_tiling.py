@@ -10,7 +10,7 @@ from PIL import Image
 from transformers import AutoImageProcessor
 
 from router.image_decode import open_picture
-from router.tiling import Tiler
+from router.tiling import Tiler, tiles_of
 from tests.pictures import picture
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -24,6 +24,11 @@ SIZED = [
 @pytest.fixture(scope="module")
 def tiler(model):
     return Tiler(model)
+
+
+@pytest.mark.parametrize(("canvas", "tiles"), [((1, 1), 1), ((1, 2), 3), ((4, 4), 17)])
+def test_several_tiles_come_with_the_global_one(canvas, tiles):
+    assert tiles_of(canvas) == tiles
 
 
 @pytest.mark.parametrize("case", SIZED, ids=lambda case: case["file"])

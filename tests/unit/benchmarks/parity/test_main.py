@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.parity.__main__ import MUST_HAVE, Grid
+from benchmarks.parity.__main__ import MUST_HAVE, Grid, without_paths
 from benchmarks.parity.sizes import TINY, scout
 
 
@@ -39,3 +40,9 @@ def test_rates_are_shares_of_the_reference(tmp_path: Path) -> None:
     assert cells._amount("text only", "half", size) == (60, 10.0)
     assert cells._amount("text only", "full", size) == (120, 20.0)
     assert cells._amount("text only", "full", TINY)[0] < 120
+
+
+def test_results_name_no_path_of_the_machine() -> None:
+    command = f"{sys.executable} -m serve /data/logs/a.yaml --model /data/logs/checkpoint"
+    named = without_paths(command, Path("/data/logs/checkpoint"), Path("/data/logs"))
+    assert named == "python -m serve LOGS/a.yaml --model CHECKPOINT"
