@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from email.message import Message
 from typing import Any
@@ -13,6 +14,8 @@ from fastapi import Request
 from router.errors import ApiError, bad_request
 
 MAX_REQUEST_ID = 128
+# Half of a pair of escapes that stand for one character, or a whole pair.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def request_id_of(request: Request) -> str:
@@ -44,13 +47,37 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> dict[str,
     except TimeoutError:
         raise ApiError(408, f"the body did not arrive within {timeout_s:g} s", code="request_timeout") from None
     try:
-        parsed = json.loads(body, parse_constant=_refuse_constant)
+        # Bytes would let `json` guess the encoding, and take half characters.
+        text = body.decode("utf-8-sig")
+        parsed = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         # UnicodeDecodeError is a ValueError too.
         raise bad_request("the body is not valid JSON", None) from None
     if not isinstance(parsed, dict):
         raise bad_request("the body must be a JSON object", None)
+    if _SURROGATE.search(text):
+        _refuse_half_characters(parsed)
     return parsed
+
+
+def _refuse_half_characters(body: dict[str, Any]) -> None:
+    """Raises ApiError 400 for a string with half a surrogate pair: JSON can write it, but no tokenizer takes it."""
+    waiting: list[tuple[str, Any]] = [("", body)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(f"{path}.{key}" if path else key, item) for key, item in value.items()]
+            # Looked at before what they name, so that no path holds half a character.
+            waiting += [(path, key) for key in value]
+        elif isinstance(value, list):
+            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+        elif isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise bad_request(
+                    f"{path or 'the body'}: half a surrogate pair is no character", path or None
+                ) from None
 
 
 def _refuse_constant(name: str) -> float:

@@ -29,6 +29,13 @@ def test_ten_and_forty_megabytes_are_read_whatever_stands_last(tessera, pictures
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.parametrize("field", ["stop", "bad_words"])
+def test_half_a_character_never_reaches_the_engine(tessera, field):
+    request = body(tessera, "What?") | {field: ["\ud800"]}
+    answer = httpx.post(endpoint(tessera), content=json.dumps(request), headers=JSON, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, f"{field}[0]")
+
+
 @pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
 def test_two_hundred_megabytes_are_refused(tessera, declared):
     def content() -> Iterator[bytes]:

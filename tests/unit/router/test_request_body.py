@@ -40,6 +40,35 @@ async def test_what_is_no_json_object(body):
     assert (await refusal(body, limit=10**6)).status == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (r'{"stop": "\ud800"}', "stop"),
+        (r'{"bad_words": ["fine", "\uDFFF!"]}', "bad_words[1]"),
+        (r'{"messages": [{"content": [{"text": "\ude00\ud83d"}]}]}', "messages[0].content[0].text"),
+        (r'{"metadata": {"\ud800": 1}}', "metadata"),
+        (r'{"\ud800": 1}', None),
+        (r'{"\ud800": {"a": "\ud800"}}', None),
+    ],
+)
+async def test_half_a_character_is_refused_where_it_stands(body, param):
+    refused = await refusal(body.encode())
+    assert (refused.status, refused.param) == (400, param)
+
+
+async def test_whole_characters_may_be_escaped():
+    assert await read_body(request(rb'{"stop": "\ud83d\ude00", "user": "\\ud800"}'), 1000, 5) == {
+        "stop": "\N{GRINNING FACE}",
+        "user": r"\ud800",
+    }
+    assert await read_body(request(b"\xef\xbb\xbf{}"), 1000, 5) == {}
+
+
+async def test_bytes_that_are_no_utf_8():
+    for body in (b'{"stop": "\xed\xa0\x80"}', '{"stop": "a"}'.encode("utf-16")):
+        assert (await refusal(body)).status == 400
+
+
 async def test_another_media_type():
     for content_type in ("text/plain", "application/json; charset=latin-1", "application/x-www-form-urlencoded", ""):
         assert (await refusal(b"{}", content_type=content_type)).status == 400
