@@ -3,26 +3,31 @@
 Asks a running application, one request at a time, about pictures that no cache has seen. Every request is traced, and
 the spans that Ray Serve's exporter writes to files on this machine say when each stage began and ended: the application
 must have been started with
-`RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=ray.serve._private.tracing_utils:default_tracing_exporter`.
+`RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=ray.serve._private.tracing_utils:default_tracing_exporter`. With `--start` it
+is the one of benchmarks.parity, started here.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
 import statistics
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from rich.progress import track
 
+from benchmarks.parity.servers import MODEL, running
+from benchmarks.parity.sizes import scout
 from benchmarks.spans import Span, new_trace, read_trace
 from benchmarks.traffic import chat_body
 from encoder_pool.spans import PREFIX
@@ -33,6 +38,8 @@ WHOLE_ENCODE = "encode, as the Router sees it"
 # Spans are written after they happened, those of the Router last.
 LAST_WRITTEN = {"embed", "first_chunk", "prefill"}
 WRITTEN_WITHIN_S = 30
+EXPORTER = "ray.serve._private.tracing_utils:default_tracing_exporter"
+PORT = 8120
 
 # Begin and end of a stage, milliseconds after the request was sent.
 Times = tuple[float, float]
@@ -138,10 +145,23 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
     figure.savefig(path)
 
 
+@contextlib.contextmanager
+def started() -> Iterator[str]:
+    """Tessera as benchmarks.parity starts it, traced; yields its URL."""
+    os.environ["RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH"] = EXPORTER
+    size = scout(text_layers=4)
+    with tempfile.TemporaryDirectory() as temporary:
+        checkpoint = Path(temporary, "checkpoint")
+        size.write(checkpoint)
+        with running("tessera", size, checkpoint, Path(temporary), PORT) as server:
+            yield server.url
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.timeline", description=__doc__.splitlines()[0])
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--model", default="tessera-demo")
+    parser.add_argument("--start", action="store_true", help="start Scout's encoder and 4 text layers, ask those")
     parser.add_argument("--out", type=Path, required=True, help="medians as JSON; a plot (.png) beside it")
     parser.add_argument("--count", type=int, default=20, help="requests of each kind")
     parser.add_argument("--warm-up", type=int, default=5, help="requests of each kind before them")
@@ -149,12 +169,15 @@ def main() -> None:
     parser.add_argument("--spans", type=Path, default=session / "logs" / "serve" / "spans", help="default: %(default)s")
     options = parser.parse_args()
     result: dict[str, Any] = {}
-    for label, kind in PICTURES.items():
-        result[label] = asyncio.run(
-            measure(options.url, options.model, kind, options.count, options.warm_up, options.spans)
-        )
-        found = result[label]
-        print(f"{label}: first token after {found['ttft_ms']} ms, hand-off {found['hand_off_ms']} ms")
+    with contextlib.ExitStack() as stack:
+        if options.start:
+            options.url, options.model = stack.enter_context(started()), MODEL
+        for label, kind in PICTURES.items():
+            result[label] = asyncio.run(
+                measure(options.url, options.model, kind, options.count, options.warm_up, options.spans)
+            )
+            found = result[label]
+            print(f"{label}: first token after {found['ttft_ms']} ms, hand-off {found['hand_off_ms']} ms")
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     plot(result, options.out.with_suffix(".png"))
 

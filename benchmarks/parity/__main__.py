@@ -1,8 +1,9 @@
 """Runs the comparison: `python -m benchmarks.parity --out FILE.json [--only PATTERN ...] [--resume]`.
 
 A cell is "configuration/workload/load". The loads are `burst` (all requests as fast as they are taken: what the server
-can do), and `half` and `full`: Poisson arrivals at that share of what monolithic vLLM with an eager encoder did in its
-burst of the same workload, which therefore comes first.
+can do), `32 clients` (the same, fewer at once), `half` and `full`: Poisson arrivals at that share of what monolithic
+vLLM with an eager encoder did in its burst of the same workload, which therefore comes first; and `eager full`: at what
+Tessera with an eager encoder did.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from functools import partial
@@ -31,12 +33,31 @@ from benchmarks.parity.sizes import HAS_GPU, TINY, ModelSize, scout
 from benchmarks.parity.workloads import WORKLOADS
 
 LIBRARIES = ("vllm", "torch", "ray", "transformers")
-REFERENCE = "vllm eager"
-LOADS = {"burst": math.inf, "half": 0.5, "full": 1.0}
+
+
+@dataclass(frozen=True)
+class Load:
+    """share: requests a second, of what `reference` did in its burst; None: as fast as they are taken,
+    `at_once` at most at a time.
+    """
+
+    share: float | None = None
+    reference: str = "vllm eager"
+    at_once: int = MOST_AT_ONCE
+
+
+LOADS = {
+    "burst": Load(),
+    "half": Load(0.5),
+    "full": Load(1.0),
+    "eager full": Load(1.0, reference="tessera, eager encoder"),
+    "32 clients": Load(at_once=32),
+}
 MUST_HAVE = [
-    f"{configuration}/{workload}/*"
+    f"{configuration}/{workload}/{load}"
     for configuration in ("vllm eager", "vllm graph", "vllm graph, exact budgets", "tessera")
     for workload in ("17-tile picture", "mixed chat", "text only")
+    for load in ("burst", "half", "full")
 ]
 # Before a server's first cell: pictures of all sizes, texts, and a full batch.
 WARM_UP = {"17-tile picture": 24, "mixed chat": 96}
@@ -143,19 +164,22 @@ class Grid:
             if time.monotonic() > self._deadline:
                 break
             count, rate = self._amount(workload, load, size)
-            cell = measure(server, WORKLOADS[workload], count, rate, f"{workload}/{load}")
+            at_once = LOADS[load].at_once
+            cell = measure(server, WORKLOADS[workload], count, rate, f"{workload}/{load}", at_once=at_once)
             self.result["cells"][f"{configuration}/{workload}/{load}"] = cell
             text = json.dumps(self.result, indent=1) + "\n"
             self._options.out.write_text(without_paths(text, checkpoint, folder))
 
     def _amount(self, workload: str, load: str, size: ModelSize) -> tuple[int, float]:
         """Number of requests of a cell, and how many a second."""
-        if load == "burst":
+        share = LOADS[load].share
+        if share is None:
             return max(4, round(WORKLOADS[workload].burst * size.scale)), math.inf
-        saturated = self.result["cells"].get(f"{REFERENCE}/{workload}/burst")
+        reference = f"{LOADS[load].reference}/{workload}/burst"
+        saturated = self.result["cells"].get(reference)
         if saturated is None:
-            raise SystemExit(f"the rates come from '{REFERENCE}/{workload}/burst': run that first")
-        rate = LOADS[load] * saturated["requests_per_s"]
+            raise SystemExit(f"the rates come from '{reference}': run that first")
+        rate = share * saturated["requests_per_s"]
         return requests_at(rate, size), rate
 
 

@@ -26,9 +26,16 @@ def requests_at(rate: float, size: ModelSize) -> int:
 
 
 def run_load(
-    server: Server, workload: Workload, count: int, rate: float, seed_name: str, checkpoint: Path, folder: Path
+    server: Server,
+    workload: Workload,
+    count: int,
+    rate: float,
+    seed_name: str,
+    checkpoint: Path,
+    folder: Path,
+    at_once: int = MOST_AT_ONCE,
 ) -> dict[str, Any]:
-    """Sends `count` requests, Poisson arrivals of `rate` a second or, at infinity, MOST_AT_ONCE at a time.
+    """Sends `count` requests, Poisson arrivals of `rate` a second or, at infinity, `at_once` at a time.
 
     seed_name: what the requests and their arrivals are drawn from; checkpoint: whose tokenizer counts. Returns counts,
     requests and tokens a second, median and p99 of METRICS in milliseconds, goodput (requests a second within SLO),
@@ -51,7 +58,7 @@ def run_load(
         "--goodput", *(f"{name}:{limit}" for name, limit in SLO.items()),
     ]  # fmt: skip
     if math.isinf(rate):
-        arguments.append(f"--max-concurrency={MOST_AT_ONCE}")
+        arguments.append(f"--max-concurrency={at_once}")
     cpu = server.cpu_seconds()
     result = main(parser.parse_args(arguments))
     cpu = server.cpu_seconds() - cpu

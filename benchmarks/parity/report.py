@@ -24,7 +24,7 @@ def _row(load: str, configuration: str, cell: dict[str, Any]) -> list[str]:
     def pair(metric: str) -> str:
         return f"{cell[f'{metric}_p50_ms']:.1f} / {cell[f'{metric}_p99_ms']:.1f}"
 
-    rate = "burst" if cell["rate"] is None else f"{load}, {cell['rate']:.1f}/s"
+    rate = load if cell["rate"] is None else f"{load}, {cell['rate']:.1f}/s"
     memory = "" if cell["gpu_gib"] is None else f"{cell['gpu_gib']:.1f}"
     return [
         configuration, f"{rate} ({cell['requests']})", f"{cell['requests_per_s']:.2f}",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.parity.__main__ import MUST_HAVE, Grid, without_paths
+from benchmarks.parity.__main__ import LOADS, MUST_HAVE, Grid, without_paths
 from benchmarks.parity.sizes import TINY, scout
 
 
@@ -23,11 +23,11 @@ def test_only_picks_and_resume_leaves_out(tmp_path: Path) -> None:
     assert len(grid(out, MUST_HAVE).wanted("tessera")) == 9
     assert grid(out, MUST_HAVE).wanted("tessera, mps") == []
     first = grid(out, ["tessera/mixed chat/*"])
-    assert first.wanted("tessera") == [("mixed chat", load) for load in ("burst", "half", "full")]
+    assert first.wanted("tessera") == [("mixed chat", load) for load in LOADS]
     first.result["cells"]["tessera/mixed chat/half"] = {}
     out.write_text(json.dumps(first.result))
-    assert len(grid(out, ["tessera/mixed chat/*"]).wanted("tessera")) == 3
-    assert len(grid(out, ["tessera/mixed chat/*"], resume=True).wanted("tessera")) == 2
+    assert len(grid(out, ["tessera/mixed chat/*"]).wanted("tessera")) == 5
+    assert len(grid(out, ["tessera/mixed chat/*"], resume=True).wanted("tessera")) == 4
 
 
 def test_rates_are_shares_of_the_reference(tmp_path: Path) -> None:
@@ -40,6 +40,8 @@ def test_rates_are_shares_of_the_reference(tmp_path: Path) -> None:
     assert cells._amount("text only", "half", size) == (60, 10.0)
     assert cells._amount("text only", "full", size) == (120, 20.0)
     assert cells._amount("text only", "full", TINY)[0] < 120
+    cells.result["cells"]["tessera, eager encoder/text only/burst"] = {"requests_per_s": 8.0}
+    assert cells._amount("text only", "eager full", size) == (48, 8.0)
 
 
 def test_results_name_no_path_of_the_machine() -> None:
