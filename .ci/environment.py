@@ -113,7 +113,7 @@ def main() -> None:
         say(f"creating {options.venv}")
         venv.create(options.venv, with_pip=True, symlinks=True)
     (environment.path / "install.log").write_text("")
-    say(f"installing Tessera with [{extras}]: vLLM, Ray and torch are about 4 GB (cpu), this takes a few minutes")
+    say(f"installing Tessera with [{extras}]: vLLM, Ray and torch are about 5 GB (cpu), this takes a few minutes")
     environment.pip("install", "--upgrade", "pip>=25")
     environment.install(requirement, extra)
     environment.repair()

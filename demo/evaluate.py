@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", help="base URL of an OpenAI endpoint, or a folder with a checkpoint")
     parser.add_argument("--model", help="name to ask for; default: the first that the endpoint lists")
-    parser.add_argument("--pictures", type=int, default=500)
+    parser.add_argument("--pictures", type=int, default=500, help="about so many, over all tasks together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blind", action="store_true", help="send grey pictures: what guessing is worth")
     parser.add_argument("--save", type=Path, help="write every question and answer as JSON")

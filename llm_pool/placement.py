@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import ray
 
+from encoder_pool.heaps import FEW_HEAPS
 from llm_pool.settings import LLMSettings
 
 # Their product is the number of workers of one engine (vLLM's ParallelConfig.world_size).
@@ -68,7 +69,12 @@ def place(settings: LLMSettings) -> Placement:
     if settings.gpus_per_node is None:
         raise ValueError("gpus_per_node is not set; see resolve()")
     workers = world_size(settings.engine_kwargs)
-    actor: dict[str, Any] = {"num_cpus": settings.num_cpus, "num_gpus": 0, "resources": settings.resources}
+    actor: dict[str, Any] = {
+        "num_cpus": settings.num_cpus,
+        "num_gpus": 0,
+        "resources": settings.resources,
+        "runtime_env": FEW_HEAPS,
+    }
     if settings.gpus_per_node == 0:
         # vLLM's CPU backend binds the threads of worker processes, and would replace `uni` by `mp` itself.
         return Placement("mp", {"ray_actor_options": actor})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from encoder_pool.heaps import FEW_HEAPS
 from encoder_pool.settings import EncoderSettings
 from llm_pool.placement import world_size
 from llm_pool.settings import LLMSettings
@@ -23,7 +24,12 @@ def encoder_options(placement: Placement, encoder: EncoderSettings, llm: LLMSett
 
     llm: with `gpus_per_node` set. Raises ValueError where colocated encoders do not fit the decoders.
     """
-    actor = {"num_cpus": encoder.num_cpus, "num_gpus": encoder.num_gpus, "resources": encoder.resources}
+    actor = {
+        "num_cpus": encoder.num_cpus,
+        "num_gpus": encoder.num_gpus,
+        "resources": encoder.resources,
+        "runtime_env": FEW_HEAPS,
+    }
     if placement == "dedicated":
         replicas = replica_options(encoder.replicas, encoder.autoscaling, encoder.num_gpus)
         return replicas | {"ray_actor_options": actor}

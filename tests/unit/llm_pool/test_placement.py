@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from encoder_pool.heaps import FEW_HEAPS
 from llm_pool.placement import most_gpus, place, resolve, world_size
 from llm_pool.settings import LLMSettings
 
@@ -25,7 +26,12 @@ def test_cpu_reserves_no_gpu(workers: int) -> None:
     placement = place(settings(0, tensor_parallel_size=workers))
     assert placement.executor == "mp"
     assert placement.serve_options == {
-        "ray_actor_options": {"num_cpus": 2, "num_gpus": 0, "resources": {"tessera_decoder": 0.01}}
+        "ray_actor_options": {
+            "num_cpus": 2,
+            "num_gpus": 0,
+            "resources": {"tessera_decoder": 0.01},
+            "runtime_env": FEW_HEAPS,
+        }
     }
 
 

@@ -37,6 +37,11 @@ def test_three_deployments_are_sized_by_the_configuration():
     assert found["Router"].ray_actor_options["num_cpus"] == 2
 
 
+def test_replicas_of_all_deployments_have_few_heaps():
+    found = deployments(bind(config()))
+    assert {d.ray_actor_options["runtime_env"]["env_vars"]["MALLOC_ARENA_MAX"] for d in found.values()} == {"2"}
+
+
 def test_pools_follow_their_load_where_they_are_told_to():
     autoscaling = {"min_replicas": 2, "max_replicas": 6, "target_load": 34}
     llm = {"autoscaling": autoscaling, "gpus_per_node": 8, "engine_kwargs": {"tensor_parallel_size": 2}}
