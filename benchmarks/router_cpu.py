@@ -1,4 +1,4 @@
-"""What one picture costs a Router's CPU, by size: how many Routers feed one encoder.
+"""What one request costs a Router's CPU, by the size of its picture: how many Routers feed one encoder.
 
 Decoding, tiling and hashing are timed here, with the Router's own functions; the whole is the CPU time
 of the running Routers over requests of that size, less what they spend without any, and the rest of it is HTTP, checks
@@ -34,26 +34,30 @@ MAX_PIXELS = 10**9
 def router_cpu(
     url: str, model: str, api_key: str, root: int, sizes: Sequence[tuple[int, int]]
 ) -> tuple[str, list[dict[str, Any]]]:
-    """A Markdown table, and its rows. root: of the process tree in which the Routers are; sizes: (wide, high)."""
+    """A Markdown table, and its rows, the first of a request without a picture.
+
+    root: of the process tree in which the Routers are; sizes: (wide, high).
+    """
     # As many threads as Ray leaves a Router.
     torch.set_num_threads(1)
     tiler = Tiler(ModelSettings.model_validate({"source": DEMO_MODEL}))
     idle = _idle(root)
+    stages: dict[str, dict[str, Any]] = {"text": {"tiles": 0, "decode": 0.0, "tile": 0.0, "hash": 0.0}}
+    stages |= {f"image-{wide}x{high}": _stages(tiler, (wide, high)) for wide, high in sizes}
     rows = []
-    for size in sizes:
-        row = _stages(tiler, size)
-        row["whole"] = _whole(url, model, api_key, root, size, idle)
+    for kind, row in stages.items():
+        row["whole"] = _whole(url, model, api_key, root, kind, idle)
         row["rest"] = row["whole"] - row["decode"] - row["tile"] - row["hash"]
-        rows.append({"size": f"{size[0]}x{size[1]}", **row})
+        rows.append({"request": kind, **row})
     lines = [
-        "Router CPU a picture, ms:",
+        "Router CPU a request, ms:",
         "",
-        "| size | tiles | decode | tile | hash | HTTP, checks, hand-off | whole |",
+        "| request | tiles | decode | tile | hash | HTTP, checks, hand-off | whole |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         times = " | ".join(f"{row[key] * 1e3:.1f}" for key in ("decode", "tile", "hash", "rest", "whole"))
-        lines.append(f"| {row['size']} | {row['tiles']} | {times} |")
+        lines.append(f"| {row['request']} | {row['tiles']} | {times} |")
     return "\n".join(lines), rows
 
 
@@ -86,9 +90,8 @@ def _idle(root: int) -> float:
     return (_spent(root) - before) / IDLE_S
 
 
-def _whole(url: str, model: str, api_key: str, root: int, size: tuple[int, int], idle: float) -> float:
-    """CPU seconds of all Routers for one request with a picture that no cache has seen."""
-    kind = f"image-{size[0]}x{size[1]}"
+def _whole(url: str, model: str, api_key: str, root: int, kind: str, idle: float) -> float:
+    """CPU seconds of all Routers for one request of a kind; its picture no cache has seen."""
     traffic = Traffic(url, model, {kind: 1}, max_tokens=1, api_key=api_key, seed=random.randrange(2**31))
     before, started = _spent(root), time.monotonic()
     outcomes = asyncio.run(traffic.run(clients=2, seconds=BUSY_S))

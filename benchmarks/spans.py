@@ -1,4 +1,4 @@
-"""Reads the spans that Ray Serve's default exporter writes below the session's log folder, `serve/spans/`."""
+"""Reads spans that processes wrote to files of a folder, as JSON: Ray Serve's exporter, or router.tracing:files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Where the time to a picture's first token goes: `python -m benchmarks.timeline --out FILE.json`.
 
 Asks a running application, one request at a time, about pictures that no cache has seen. Every request is traced, and
-the spans that Ray Serve's exporter writes to files on this machine say when each stage began and ended: the application
-must have been started with
-`RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=ray.serve._private.tracing_utils:default_tracing_exporter`. With `--start` it
-is the one of benchmarks.parity, started here.
+the spans that its processes write to files on this machine say when each stage began and ended: the application must
+have been started with `RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=router.tracing:files` and `TESSERA_SPANS=FOLDER`. With
+`--start` it is the one of benchmarks.parity, started here.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from benchmarks.parity.sizes import scout
 from benchmarks.spans import Span, new_trace, read_trace
 from benchmarks.traffic import chat_body
 from encoder_pool.spans import PREFIX
+from router.tracing import FOLDER
 
 # Kinds of benchmarks.traffic, by the number of tiles.
 PICTURES = {"1 tile": "image-336x336", "17 tiles": "image-1344x1344"}
@@ -38,7 +38,6 @@ WHOLE_ENCODE = "encode, as the Router sees it"
 # Spans are written after they happened, those of the Router last.
 LAST_WRITTEN = {"embed", "first_chunk", "prefill"}
 WRITTEN_WITHIN_S = 30
-EXPORTER = "ray.serve._private.tracing_utils:default_tracing_exporter"
 PORT = 8120
 
 # Begin and end of a stage, milliseconds after the request was sent.
@@ -146,9 +145,9 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def started() -> Iterator[str]:
-    """Tessera as benchmarks.parity starts it, traced; yields its URL."""
-    os.environ["RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH"] = EXPORTER
+def started(spans: Path) -> Iterator[str]:
+    """Tessera as benchmarks.parity starts it, traced to files in the folder `spans`; yields its URL."""
+    os.environ |= {"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "router.tracing:files", FOLDER: str(spans.absolute())}
     size = scout(text_layers=4)
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = Path(temporary, "checkpoint")
@@ -165,13 +164,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="medians as JSON; a plot (.png) beside it")
     parser.add_argument("--count", type=int, default=20, help="requests of each kind")
     parser.add_argument("--warm-up", type=int, default=5, help="requests of each kind before them")
-    session = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "session_latest"
-    parser.add_argument("--spans", type=Path, default=session / "logs" / "serve" / "spans", help="default: %(default)s")
+    parser.add_argument("--spans", type=Path, required=True, help="the folder to which spans are written")
     options = parser.parse_args()
     result: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if options.start:
-            options.url, options.model = stack.enter_context(started()), MODEL
+            options.url, options.model = stack.enter_context(started(options.spans)), MODEL
         for label, kind in PICTURES.items():
             result[label] = asyncio.run(
                 measure(options.url, options.model, kind, options.count, options.warm_up, options.spans)

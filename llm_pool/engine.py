@@ -44,6 +44,7 @@ from llm_pool.streams import texts, until_first_token
 
 # vLLM's own 5 seconds end, on a busy machine, in a kill that leaves shared memory behind.
 SHUTDOWN_S = 20.0
+CPU_MEMORY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "MALLOC_MMAP_THRESHOLD_": str(2**20)}
 # Those that catch and log what goes wrong in a stream.
 STREAMING_SERVICES = ("chat_completion", "completion")
 
@@ -102,6 +103,7 @@ class Engine:
         os.environ["VLLM_ENABLE_RESPONSES_API_STORE"] = "0"
         if llm.gpus_per_node == 0:
             use_threads(llm.cpu_threads or len(os.sched_getaffinity(0)))
+            bound_cpu_memory()
         frontend = check_frontend_kwargs(llm.frontend_kwargs)
         args = engine_args(model, llm.engine_kwargs, placement.executor)
         weights = fingerprint(model)
@@ -202,6 +204,16 @@ def use_threads(count: int) -> None:
     if "VLLM_CPU_OMP_THREADS_BIND" not in os.environ:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         os.environ["OMP_NUM_THREADS"] = str(count)
+
+
+def bound_cpu_memory() -> None:
+    """Of CPU workers that start after this; what the user set in the environment stays.
+
+    oneDNN keeps a kernel for each of the last 1024 shapes, and every number of tokens in a batch makes new ones. What a
+    batch needs beside comes and goes in all sizes: large blocks get pages of their own, which go back when they are freed.
+    """
+    for variable, value in CPU_MEMORY.items():
+        os.environ.setdefault(variable, value)
 
 
 def _request(endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: Sequence[dict[str, Any]]) -> Any:

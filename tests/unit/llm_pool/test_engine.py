@@ -53,6 +53,17 @@ def test_the_users_own_thread_binding_stays(monkeypatch: pytest.MonkeyPatch) -> 
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
+def test_the_users_own_bounds_of_memory_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in engine.CPU_MEMORY:
+        monkeypatch.setenv(variable, "7")
+    engine.bound_cpu_memory()
+    assert {os.environ[variable] for variable in engine.CPU_MEMORY} == {"7"}
+    for variable in engine.CPU_MEMORY:
+        monkeypatch.delenv(variable)
+    engine.bound_cpu_memory()
+    assert {variable: os.environ.pop(variable) for variable in engine.CPU_MEMORY} == engine.CPU_MEMORY
+
+
 def test_vllms_services_log_under_the_names_that_are_filtered() -> None:
     for module in (chat_serving, completion_serving):
         assert module.logger.name == module.__name__
