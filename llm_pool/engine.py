@@ -209,8 +209,8 @@ def use_threads(count: int) -> None:
 def bound_cpu_memory() -> None:
     """Of CPU workers that start after this; what the user set in the environment stays.
 
-    oneDNN keeps a kernel for each of the last 1024 shapes, and every number of tokens in a batch makes new ones. What a
-    batch needs beside comes and goes in all sizes: large blocks get pages of their own, which go back when they are freed.
+    oneDNN keeps a kernel for each of the last 1024 shapes, and every number of tokens in a batch makes new ones. What
+    a batch needs beside comes and goes in all sizes: large blocks get pages of their own, which go back with them.
     """
     for variable, value in CPU_MEMORY.items():
         os.environ.setdefault(variable, value)
