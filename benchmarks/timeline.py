@@ -35,8 +35,8 @@ from router.tracing import FOLDER
 # Kinds of benchmarks.traffic, by the number of tiles.
 PICTURES = {"1 tile": "image-336x336", "17 tiles": "image-1344x1344"}
 WHOLE_ENCODE = "encode, as the Router sees it"
-# Spans are written after they happened, those of the Router last.
-LAST_WRITTEN = {"embed", "first_chunk", "prefill"}
+# Spans are written after they happened; these are the last of the Router, the encoder and the decoder.
+LAST_WRITTEN = {"embed", "first_chunk", "store", "prefill"}
 WRITTEN_WITHIN_S = 30
 PORT = 8120
 

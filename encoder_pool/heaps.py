@@ -1,4 +1,4 @@
-"""Freed memory that the C library keeps: little from the start, and given back to the system."""
+"""Freed memory that the C library keeps, given back to the system."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import ctypes
 import time
 
 TRIM_EVERY_S = 60
-# A Ray runtime environment. By default glibc gives up to eight heaps to every core, one to each thread that comes, and
-# each grows to the most that its thread ever needed: under load a decoder with 16 grew by 3 MB a minute, with two it
-# did not. Read once, when a process starts.
-FEW_HEAPS = {"env_vars": {"MALLOC_ARENA_MAX": "2"}}
 
 
 def trim_heaps() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import ray
 
-from encoder_pool.heaps import FEW_HEAPS
+from encoder_pool.replica_env import REPLICA_ENV
 from llm_pool.settings import LLMSettings
 
 # Their product is the number of workers of one engine (vLLM's ParallelConfig.world_size).
@@ -73,7 +73,7 @@ def place(settings: LLMSettings) -> Placement:
         "num_cpus": settings.num_cpus,
         "num_gpus": 0,
         "resources": settings.resources,
-        "runtime_env": FEW_HEAPS,
+        "runtime_env": REPLICA_ENV,
     }
     if settings.gpus_per_node == 0:
         # vLLM's CPU backend binds the threads of worker processes, and would replace `uni` by `mp` itself.

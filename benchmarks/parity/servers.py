@@ -43,6 +43,7 @@ TESSERA: dict[str, dict[str, Any]] = {
     "tessera": {},
     "tessera, eager encoder": {"max_graph_tiles": 0},
     "tessera, mps": {},
+    "tessera, haproxy": {},
 }
 # In the order in which they run: what is wanted most comes first.
 CONFIGURATIONS = (
@@ -51,6 +52,7 @@ CONFIGURATIONS = (
     "vllm graph, exact budgets",
     "vllm graph",
     "tessera, eager encoder",
+    "tessera, haproxy",
     "tessera, mps",
 )
 
@@ -102,6 +104,8 @@ def running(name: str, size: ModelSize, checkpoint: Path, folder: Path, port: in
             environment, architecture = {}, ARCHITECTURE
             if name == "tessera, mps":
                 environment = stack.enter_context(_mps(folder))
+            if name == "tessera, haproxy":
+                environment = {"RAY_SERVE_ENABLE_HA_PROXY": "1"}
         server = stack.enter_context(_started(command, environment, f"http://127.0.0.1:{port}", log))
         if f"Resolved architecture: {architecture}" not in log.read_text(errors="replace"):
             raise RuntimeError(f"{name} does not serve {architecture}; see {log}")

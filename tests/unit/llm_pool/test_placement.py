@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from encoder_pool.heaps import FEW_HEAPS
+from encoder_pool.replica_env import REPLICA_ENV
 from llm_pool.placement import most_gpus, place, resolve, world_size
 from llm_pool.settings import LLMSettings
 
@@ -30,7 +30,7 @@ def test_cpu_reserves_no_gpu(workers: int) -> None:
             "num_cpus": 2,
             "num_gpus": 0,
             "resources": {"tessera_decoder": 0.01},
-            "runtime_env": FEW_HEAPS,
+            "runtime_env": REPLICA_ENV,
         }
     }
 
