@@ -90,6 +90,8 @@ def _field_in(message: str, body: dict[str, Any]) -> str | None:
     named += [field for field in body if "_" in field and field.replace("_", " ") in message.lower()]
     if named:
         return max(named, key=len)
+    if "tool_choice" in message and body.get("tools"):
+        return "tools"
     return _structure(body) if _ABOUT_STRUCTURE.search(message) else None
 
 

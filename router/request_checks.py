@@ -14,6 +14,8 @@ from router.errors import bad_request, from_validation
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # vLLM takes these from its own peers: token ids that replace the prompt, tensors, addresses of other engines.
 INTERNAL_FIELDS = ("kv_transfer_params", "ec_transfer_params", "prompt_embeds")
+# What is asked, by endpoint.
+QUESTIONS = ("messages", "prompt", "input")
 
 
 def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) -> None:
@@ -28,6 +30,8 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
         raise bad_request("background: answers are not kept here; ask without it", "background")
     # Elsewhere it is no field of the request, and may be anything.
     messages = body.get("messages") if endpoint in ("chat", "tokenize") else None
+    if endpoint == "chat" and messages is None:
+        raise bad_request("messages: a list is required", "messages")
     _check_roles(messages)
     try:
         request: Any = request_model(endpoint, body).model_validate(dict(body))
@@ -40,8 +44,9 @@ def check_request(endpoint: Endpoint, body: dict[str, Any], max_choices: int) ->
     choices = request.n if "n" in type(request).model_fields else None
     if (choices or 1) * _prompts(body.get("prompt")) > max_choices:
         raise bad_request(f"n: at most {max_choices} answers may be asked for in one request", "n")
-    if messages == []:
-        raise bad_request("messages: there must be at least one", "messages")
+    for field in QUESTIONS:
+        if field in type(request).model_fields and body.get(field) == []:
+            raise bad_request(f"{field}: there must be at least one", field)
     if body.get("echo") and isinstance(messages, list) and isinstance(messages[-1].get("content"), list):
         # vLLM fails on it.
         raise bad_request("echo: the last message must be a plain text", "echo")

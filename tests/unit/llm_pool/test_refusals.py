@@ -90,6 +90,7 @@ def test_without_a_structure_a_failure_is_the_engines(body: dict[str, Any]) -> N
         ("stop cannot contain an empty string.", {"stop": ""}, "stop"),
         ("You can only use one kind of structured outputs", {"structured_outputs": {}}, "structured_outputs"),
         ("Invalid grammar specification.", {"response_format": {"type": "json_schema"}}, "response_format"),
+        ('"auto" tool_choice requires a parser', {"tools": [{"type": "function"}]}, "tools"),
         ("Invalid input for the model.", {"model": "m", "input": "x", "messages": []}, None),
     ],
 )
