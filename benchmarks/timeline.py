@@ -1,4 +1,4 @@
-"""Where the time to a picture's first token goes: `python -m benchmarks.timeline --out FILE.json`.
+"""Where the time to a picture's first token goes: `python -m benchmarks.timeline --spans FOLDER --out FILE`.
 
 Asks a running application, one request at a time, about pictures that no cache has seen. Every request is traced, and
 the spans that its processes write to files on this machine say when each stage began and ended: the application must
