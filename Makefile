@@ -15,6 +15,8 @@ PYTEST := $(BIN)/python -m pytest
 # No telemetry, and nothing that colours or pages the output of a job.
 export RAY_USAGE_STATS_ENABLED = 0
 export VLLM_NO_USAGE_STATS = 1
+# Serve's proxy and Ray's agents take it from the raylet; replicas have it in any case (encoder_pool/replica_env.py says why).
+export MALLOC_ARENA_MAX ?= 2
 
 .PHONY: help serve test test-all lint format environment clean
 
