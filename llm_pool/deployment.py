@@ -6,23 +6,22 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from ray import serve
+from ray.exceptions import RayError
 
 from encoder_pool.heaps import HeapTrimmer
 from encoder_pool.settings import LOAD_SIGNAL, ModelSettings
 from encoder_pool.wire import HandOff
 from llm_pool.coalesce import Pace, coalesce
-from llm_pool.embeddings import rebuild
+from llm_pool.embeddings import check_hand_off, rebuild
 from llm_pool.engine import Engine
-from llm_pool.errors import EncoderMismatchError, RefusedError
-from llm_pool.image_parts import vllm_parts
-from llm_pool.media_connector import TICKETS
+from llm_pool.errors import EmbeddingLostError, EncoderMismatchError, RefusedError
 from llm_pool.placement import place
 from llm_pool.reply import Endpoint, Reply
 from llm_pool.settings import LLMSettings
@@ -50,26 +49,32 @@ class LLMPool:
         body: dict[str, Any],
         hand_off: HandOff | None,
         request_id: str,
-        *arrays: np.ndarray,
+        arrays: Sequence[Awaitable[np.ndarray]] = (),
     ) -> AsyncGenerator[Reply | str, None]:
         """Answers a request of `endpoint`: first a Reply, then for a stream its other chunks.
 
-        body: as vLLM takes it, except that a placeholder (see image_parts.py) stands where image i of `hand_off` was,
-        whose arrays follow (see HandOff); None for a text-only request. A stream's first chunk waits for the first
-        token: what fails before is a Reply with its status, what fails after is an error event that ends the stream.
+        body: as vLLM takes it, except that a placeholder (see image_parts.py) stands where image i of `hand_off` was;
+        None for a text-only request. arrays: references of the images' arrays (see HandOff), which need not exist yet:
+        vLLM makes its prompt meanwhile. A stream's first chunk waits for the first token: what fails before is a Reply
+        with its status, what fails after is an error event that ends the stream.
         """
         came_ns = time.time_ns()
+        values: asyncio.Task[list[torch.Tensor]] | None = None
         try:
-            images = []
             if hand_off is not None:
-                images = await asyncio.to_thread(rebuild, hand_off, arrays, self._engine.spec)
-                self._engine.metrics.stage("rebuild", came_ns)
-            with TICKETS.issue([image.values for image in images]) as tickets:
-                answer = await self._engine.answer(endpoint, body, request_id, vllm_parts(images, tickets))
+                check_hand_off(hand_off, self._engine.spec)
+                values = asyncio.create_task(self._values(hand_off, arrays, came_ns))
+                # The engine may refuse the request and never ask.
+                values.add_done_callback(lambda done: done.cancelled() or done.exception())
+            answer = await self._engine.answer(endpoint, body, request_id, hand_off, values)
         except RefusedError as error:
             self._log(error, request_id)
-            yield Reply(error.status, False, error.body(), seconds=_since(came_ns))
+            lost = isinstance(error, EmbeddingLostError)
+            yield Reply(error.status, False, error.body(), lost=lost, seconds=_since(came_ns))
             return
+        finally:
+            if values is not None:
+                values.cancel()
         if isinstance(answer, Reply):
             yield replace(answer, seconds=_since(came_ns))
             return
@@ -82,6 +87,20 @@ class LLMPool:
         finally:
             # Not left to the garbage collector: it is what ends the request in the engine.
             await chunks.aclose()
+
+    async def _values(
+        self, hand_off: HandOff, arrays: Sequence[Awaitable[np.ndarray]], came_ns: int
+    ) -> list[torch.Tensor]:
+        """The embedding of each image, once its arrays are here. Raises EmbeddingLostError, EmbeddingError."""
+        try:
+            here = await asyncio.gather(*arrays)
+        except RayError as error:
+            raise EmbeddingLostError(f"an embedding did not arrive ({type(error).__name__})") from error
+        here_ns = time.time_ns()
+        self._engine.metrics.stage("arrive", came_ns, here_ns)
+        values = await asyncio.to_thread(rebuild, hand_off.images, here, self._engine.spec)
+        self._engine.metrics.stage("rebuild", here_ns)
+        return values
 
     def _log(self, error: RefusedError, request_id: str) -> None:
         if isinstance(error, EncoderMismatchError):
@@ -96,8 +115,8 @@ class LLMPool:
         return await self._engine.models()
 
     async def stats(self) -> dict[str, int]:
-        """unfinished: requests that wait or run in the engine; tickets: embeddings that it has not taken yet."""
-        return {"unfinished": self._engine.unfinished_requests(), "tickets": len(TICKETS)}
+        """unfinished: requests that wait or run in the engine."""
+        return {"unfinished": self._engine.unfinished_requests()}
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What Serve's autoscaler is told: sequences that wait or run in the engine."""

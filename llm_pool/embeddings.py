@@ -38,35 +38,29 @@ class EmbeddingSpec:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageEmbedding:
-    """One whole image, ready for vLLM.
+def check_hand_off(hand_off: HandOff, spec: EmbeddingSpec) -> None:
+    """What can be known before the arrays are there.
 
-    values: [tiles * tokens_per_tile, width], the engine's dtype, on the CPU; shares memory with the array it came in.
-    tiles: the global tile included; aspect: (high, wide), without it.
-    """
-
-    hash: str
-    values: torch.Tensor
-    tiles: int
-    aspect: tuple[int, int]
-
-
-def rebuild(hand_off: HandOff, arrays: Sequence[np.ndarray], spec: EmbeddingSpec) -> list[ImageEmbedding]:
-    """The images of a request in prompt order.
-
-    arrays: each [rows, width], float32 or (bfloat16's bits) uint16, C-contiguous; an image takes one array or several
-    consecutive ones. Several are copied together, one is not copied.
     Raises EncoderMismatchError where the vision weights differ; EmbeddingError where anything else does not fit.
     """
     if hand_off.fingerprint != spec.fingerprint:
         raise EncoderMismatchError("the vision encoder and this decoder were started from different vision weights")
     if hand_off.dtype != spec.dtype:
         raise EmbeddingError(f"embeddings are {hand_off.dtype}, the engine computes in {spec.dtype}")
-    shards = [_tensor(array, spec) for array in arrays]
-    images: list[ImageEmbedding] = []
     for index, image in enumerate(hand_off.images):
         _check_tiles(index, image, spec)
+
+
+def rebuild(images: Sequence[ImageShard], arrays: Sequence[np.ndarray], spec: EmbeddingSpec) -> list[torch.Tensor]:
+    """The embedding of each image, [tiles * tokens_per_tile, width] of the engine's dtype, on the CPU.
+
+    images: whole ones, checked; arrays: each [rows, width], float32 or (bfloat16's bits) uint16, C-contiguous; an image
+    takes one array, whose memory it shares, or several consecutive ones, which are copied together.
+    Raises EmbeddingError where an array is not what the images need.
+    """
+    shards = [_tensor(array, spec) for array in arrays]
+    embeddings: list[torch.Tensor] = []
+    for index, image in enumerate(images):
         rows = image.tiles * spec.tokens_per_tile
         parts: list[torch.Tensor] = []
         while shards and sum(len(part) for part in parts) < rows:
@@ -74,11 +68,10 @@ def rebuild(hand_off: HandOff, arrays: Sequence[np.ndarray], spec: EmbeddingSpec
         found = sum(len(part) for part in parts)
         if found != rows:
             raise EmbeddingError(f"image {index}: {found} embeddings instead of {rows} ({image.tiles} tiles)")
-        values = parts[0] if len(parts) == 1 else torch.cat(parts)
-        images.append(ImageEmbedding(image.hash, values, image.tiles, image.aspect))
+        embeddings.append(parts[0] if len(parts) == 1 else torch.cat(parts))
     if shards:
         raise EmbeddingError(f"{len(shards)} arrays more than the {len(images)} images need")
-    return images
+    return embeddings
 
 
 def _check_tiles(index: int, image: ImageShard, spec: EmbeddingSpec) -> None:

@@ -6,17 +6,19 @@ streaming behave as they do there; only the HTTP server is left out.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 from argparse import Namespace
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel
 from starlette.datastructures import State
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -28,18 +30,19 @@ from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from encoder_pool.fingerprint import fingerprint
 from encoder_pool.settings import ModelSettings
+from encoder_pool.wire import HandOff
 from llm_pool.embeddings import EmbeddingSpec
 from llm_pool.engine_args import check_frontend_kwargs, engine_args
 from llm_pool.errors import RefusedError, error_event
-from llm_pool.image_parts import fill
+from llm_pool.image_parts import fill, vllm_parts
 from llm_pool.logs import keep_targets
-from llm_pool.media_connector import CONNECTOR_NAME
 from llm_pool.metrics import DecoderMetrics
 from llm_pool.placement import place
 from llm_pool.protocol import request_model
 from llm_pool.refusals import NoClientErrors, refusal, reply_of
 from llm_pool.reply import Endpoint, Reply
 from llm_pool.settings import LLMSettings
+from llm_pool.stand_ins import CONNECTOR_NAME, put_values
 from llm_pool.streams import texts, until_first_token
 
 # vLLM's own 5 seconds end, on a busy machine, in a kill that leaves shared memory behind.
@@ -51,21 +54,32 @@ STREAMING_SERVICES = ("chat_completion", "completion")
 
 @dataclass(slots=True)
 class _Intake:
-    """When a request came, and when vLLM had handed it to the engine's process; as of `time.time_ns()`."""
+    """When a request came, and when vLLM had handed it to the engine's process; as of `time.time_ns()`.
+
+    values: the embeddings of its images; refused: what was wrong with them, which vLLM reports as any other failure.
+    """
 
     came_ns: int
+    values: asyncio.Future[list[torch.Tensor]] | None
     taken_ns: int = 0
+    refused: RefusedError | None = None
 
 
 _INTAKE: ContextVar[_Intake | None] = ContextVar("intake", default=None)
 
 
 class _Client(AsyncLLM):
-    """vLLM's client, which notes when a request is taken in: after template, tokens and embeddings, before the GPU."""
+    """vLLM's client, which waits for a request's embeddings when all else is done, and notes when it is taken in."""
 
-    async def add_request(self, *args: Any, **kwargs: Any) -> Any:
-        queue = await super().add_request(*args, **kwargs)
+    async def add_request(self, request_id: str, prompt: Any, *args: Any, **kwargs: Any) -> Any:
         intake = _INTAKE.get()
+        if intake is not None and intake.values is not None:
+            try:
+                put_values(prompt, await intake.values)
+            except RefusedError as error:
+                intake.refused = error
+                raise
+        queue = await super().add_request(request_id, prompt, *args, **kwargs)
         if intake is not None:
             intake.taken_ns = time.time_ns()
         return queue
@@ -99,7 +113,7 @@ class Engine:
         placement = place(llm)
         # vLLM reads these from the environment alone.
         os.environ["VLLM_MEDIA_CONNECTOR"] = CONNECTOR_NAME
-        # Its store is without a limit, and would hold tickets that are used up.
+        # Its store is without a limit, and would hold what stood for embeddings.
         os.environ["VLLM_ENABLE_RESPONSES_API_STORE"] = "0"
         if llm.gpus_per_node == 0:
             use_threads(llm.cpu_threads or len(os.sched_getaffinity(0)))
@@ -135,19 +149,29 @@ class Engine:
             raise
 
     async def answer(
-        self, endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: Sequence[dict[str, Any]] = ()
+        self,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        request_id: str,
+        hand_off: HandOff | None = None,
+        values: asyncio.Future[list[torch.Tensor]] | None = None,
     ) -> Reply | AsyncGenerator[str, None]:
-        """Answers a request of `endpoint`, in whose body placeholders stand for the image parts (see image_parts.py).
+        """Answers a request of `endpoint`, in whose body placeholders stand for the images (see image_parts.py).
 
+        values: the images' embeddings (see embeddings.py), awaited once vLLM has made its prompt.
         A Reply for a whole answer, and for everything that goes wrong before the first token. Else the events of a
         stream, from the first token on; one that fails ends with an error event instead of [DONE]. Cancelling the
-        task that waits, or closing the generator, ends the request in the engine. Raises EmbeddingError.
+        task that waits, or closing the generator, ends the request in the engine. Raises EmbeddingError, and the
+        RefusedError that `values` raises.
         """
-        intake = _Intake(time.time_ns())
+        intake = _Intake(time.time_ns(), values)
         _INTAKE.set(intake)
+        parts = [] if hand_off is None else vllm_parts(hand_off.images, self.spec)
         try:
             answer = await self._services[endpoint](_request(endpoint, body, request_id, parts))
             if isinstance(answer, ErrorResponse):
+                if intake.refused is not None:
+                    raise intake.refused
                 return reply_of(answer.error, endpoint, body)
             if isinstance(answer, BaseModel):
                 self._measure(intake, "answer")
@@ -158,6 +182,8 @@ class Engine:
         except RefusedError:
             raise
         except Exception as error:
+            if intake.refused is not None:
+                raise intake.refused from None
             # In a stream vLLM reports its own death like any other error.
             cause = EngineDeadError() if self._client.errored else error
             return refusal(cause, endpoint, body, request_id, in_engine=bool(intake.taken_ns))
@@ -216,7 +242,7 @@ def bound_cpu_memory() -> None:
         os.environ.setdefault(variable, value)
 
 
-def _request(endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: Sequence[dict[str, Any]]) -> Any:
+def _request(endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: list[dict[str, Any]]) -> Any:
     """vLLM's request with its image parts filled. Raises EmbeddingError, and what vLLM's models raise."""
     model = request_model(endpoint, body)
     if endpoint == "responses":

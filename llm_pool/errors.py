@@ -39,6 +39,14 @@ class EncoderMismatchError(RefusedError):
     code = "encoder_mismatch"
 
 
+class EmbeddingLostError(RefusedError):
+    """An embedding did not arrive: its encoder failed, or the node on which it lay is gone."""
+
+    status = 503
+    type = "ServiceUnavailableError"
+    code = "embedding_lost"
+
+
 def error_body(status: int, message: str, kind: str, *, param: str | None = None, code: str | None = None) -> str:
     """JSON text {"error": {"message", "type", "param", "code"}}; `code` is the status where there is no word for it."""
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code or status}})

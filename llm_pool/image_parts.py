@@ -1,7 +1,7 @@
 """Puts a request's embeddings into its content lists, in the form in which vLLM takes them.
 
-The Router leaves a placeholder where image i of the hand-off stood. vLLM wants a ticket there, the image's grid and
-tiles, and its content hash as `uuid`, which keys vLLM's caches.
+The Router leaves a placeholder where image i of the hand-off stood. vLLM wants there its embedding, for which a
+stand-in goes (see stand_ins.py), its grid and tiles, and its content hash as `uuid`, which keys vLLM's caches.
 """
 
 from __future__ import annotations
@@ -9,24 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from llm_pool.embeddings import ImageEmbedding
+from encoder_pool.wire import ImageShard
+from llm_pool.embeddings import EmbeddingSpec
 from llm_pool.errors import EmbeddingError
 from llm_pool.placeholders import content_lists, image_number, is_placeholder
+from llm_pool.stand_ins import stand_in
 
 
-def vllm_parts(images: Sequence[ImageEmbedding], tickets: Sequence[str]) -> list[dict[str, Any]]:
-    """The content part of each image, with its ticket."""
+def vllm_parts(images: Sequence[ImageShard], spec: EmbeddingSpec) -> list[dict[str, Any]]:
+    """The content part of each image of a hand-off."""
     return [
         {
             "type": "image_embeds",
             "uuid": image.hash,
             "image_embeds": {
-                "image_embeds": ticket,
+                "image_embeds": stand_in(image.tiles * spec.tokens_per_tile, spec.width, spec.dtype),
                 "aspect_ratios": list(image.aspect),
                 "patches_per_image": [image.tiles],
             },
         }
-        for image, ticket in zip(images, tickets, strict=True)
+        for image in images
     ]
 
 

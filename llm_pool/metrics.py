@@ -9,7 +9,7 @@ from ray.serve import metrics
 
 from encoder_pool.spans import past_span
 
-Stage = Literal["rebuild", "intake", "prefill", "answer"]
+Stage = Literal["arrive", "rebuild", "intake", "prefill", "answer"]
 
 
 class DecoderMetrics:

@@ -17,11 +17,13 @@ class Reply:
     stream: True for server-sent events.
     body: JSON text, or the first chunk of the stream ("data: {...}\\n\\n", one or more whole events).
     retryable: True where it is this replica's fault, and another may answer.
-    seconds: from the request's arrival, its embeddings included, to this.
+    lost: True where an embedding did not arrive: it was lost, or its encoder failed.
+    seconds: from the request's arrival to this, the wait for its embeddings included.
     """
 
     status: int
     stream: bool
     body: str
     retryable: bool = False
+    lost: bool = False
     seconds: float = 0.0

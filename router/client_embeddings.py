@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from encoder_pool.checkpoint import read_geometry
 from encoder_pool.wire import EmbeddingDtype, HandOff, ImageShard
-from llm_pool.embeddings import EmbeddingSpec, rebuild
+from llm_pool.embeddings import EmbeddingSpec, check_hand_off, rebuild
 from llm_pool.errors import EmbeddingError
 from router.config import AppConfig
 from router.embedding_store import Embedding
@@ -88,7 +88,8 @@ class ClientEmbeddings:
         tiles = tiles_of(part.aspect)
         hand_off = HandOff(self._spec.dtype, self._spec.fingerprint, (ImageShard("", tiles, part.aspect),))
         try:
-            rebuild(hand_off, [rows], self._spec)
+            check_hand_off(hand_off, self._spec)
+            rebuild(hand_off.images, [rows], self._spec)
         except EmbeddingError as error:
             raise _unfit(part, error.message) from None
         return ClientEmbedding(f"embedding {high} {wide} ".encode() + file, part.aspect, tiles, rows)

@@ -27,7 +27,7 @@ class CutImage:
     pixels: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Embedding:
     """Where the embedding of one image lies. refs: one an array (see wire.HandOff), in order; bytes: of them all."""
 
@@ -38,8 +38,14 @@ class Embedding:
     bytes: int
 
 
-Encode = Callable[[Sequence[CutImage], str], Awaitable[list[Embedding]]]
+# Told what an encode will return if nothing goes wrong, once that is known before its end.
+Promise = Callable[[list[Embedding]], None]
+Encode = Callable[[Sequence[CutImage], str, Promise], Awaitable[list[Embedding]]]
 OnChange = Callable[[int, int], None]
+
+
+def unheard(embeddings: list[Embedding]) -> None:
+    """The Promise of those who wait for the end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,16 +81,18 @@ class EmbeddingStore:
             return (await self._wait([self._running[name]]))[name]
         return kept
 
-    async def encode(self, images: Sequence[CutImage], request_id: str) -> list[Embedding]:
+    async def encode(self, images: Sequence[CutImage], request_id: str, promise: Promise = unheard) -> list[Embedding]:
         """The embeddings of `images`, in order; those that are neither kept nor being encoded are encoded together.
 
+        promise: told only of images that are distinct, and neither kept nor being encoded.
         Raises what an encode raises.
         """
         names = [cut.image.hash for cut in images]
         kept = {name: embedding for name in names if (embedding := self._use(name)) is not None}
         missing = {cut.image.hash: cut for cut in images if cut.image.hash not in kept.keys() | self._running.keys()}
         if missing:
-            shared = _SharedEncode(self._run(list(missing.values()), request_id))
+            promise = promise if len(missing) == len(images) else unheard
+            shared = _SharedEncode(self._run(list(missing.values()), request_id, promise))
             self._running |= dict.fromkeys(missing, shared)
             shared.task.add_done_callback(lambda _: self._finish(shared))
         encoded = await self._wait([self._running[name] for name in names if name not in kept])
@@ -118,9 +126,9 @@ class EmbeddingStore:
             for shared in distinct:
                 self._leave(shared)
 
-    def _run(self, images: list[CutImage], request_id: str) -> asyncio.Task[dict[str, Embedding]]:
+    def _run(self, images: list[CutImage], request_id: str, promise: Promise) -> asyncio.Task[dict[str, Embedding]]:
         async def encode() -> dict[str, Embedding]:
-            embeddings = await self._encode(images, request_id)
+            embeddings = await self._encode(images, request_id, promise)
             return {embedding.image.hash: embedding for embedding in embeddings}
 
         return asyncio.get_running_loop().create_task(encode(), context=detached_context(request_id))

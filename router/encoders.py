@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
+from ray import ObjectRef
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
@@ -14,9 +16,9 @@ from ray.serve.handle import DeploymentHandle
 from encoder_pool.errors import QueueFullError
 from encoder_pool.shard_plan import Piece, plan_shards
 from encoder_pool.spans import span
-from encoder_pool.wire import ImageShard
+from encoder_pool.wire import EmbeddingMeta, ImageShard
 from router import handoff
-from router.embedding_store import CutImage, Embedding
+from router.embedding_store import CutImage, Embedding, Promise, unheard
 from router.errors import ApiError, unavailable
 from router.gather import gather
 
@@ -36,24 +38,45 @@ class Encoders:
         self._handle = handle
         self._min_tiles = min_tiles
         self._timeout_s = timeout_s
+        self._last: EmbeddingMeta | None = None
 
-    async def encode(self, images: Sequence[CutImage], request_id: str) -> list[Embedding]:
+    async def encode(self, images: Sequence[CutImage], request_id: str, promise: Promise = unheard) -> list[Embedding]:
         """The embeddings of `images`, in order.
 
+        promise: told what this will return as soon as all replicas have taken their shards, if then nothing goes wrong
+        and their weights are those of the last encode.
         Raises ApiError: 429 where the queues are full, 503 where no replica is left or none answers in time, 500 where
         the encoder fails on these images or its replicas hold different weights.
         """
         tiles = [cut.image.tiles for cut in images]
         plan = plan_shards(tiles, handoff.replica_count(self._handle), self._min_tiles)
+        promised: dict[int, list[ObjectRef]] = {}
+
+        def taken(index: int, refs: list[ObjectRef]) -> None:
+            promised[index] = refs
+            if self._last is not None and len(promised) == len(plan):
+                meta = self._last
+                promise(_join(images, plan, [handoff.Encoded(meta, promised[shard]) for shard in range(len(plan))]))
+
         try:
             async with asyncio.timeout(self._timeout_s):
-                encoded = await gather(self._encode_shard(images, shard, request_id) for shard in plan)
+                encoded = await gather(
+                    self._encode_shard(images, shard, request_id, partial(taken, index))
+                    for index, shard in enumerate(plan)
+                )
         except TimeoutError:
             # Ours, or that of an encoder which had not begun.
             raise unavailable("the encoders did not answer in time", "encoder_timeout") from None
+        self._last = encoded[0].meta
         return _join(images, plan, encoded)
 
-    async def _encode_shard(self, images: Sequence[CutImage], shard: list[Piece], request_id: str) -> handoff.Encoded:
+    async def _encode_shard(
+        self,
+        images: Sequence[CutImage],
+        shard: list[Piece],
+        request_id: str,
+        taken: Callable[[list[ObjectRef]], None],
+    ) -> handoff.Encoded:
         tiles = np.concatenate([images[piece.image].pixels[piece.start : piece.stop] for piece in shard])
         asked = [
             ImageShard(images[piece.image].image.hash, piece.tiles, images[piece.image].image.aspect) for piece in shard
@@ -61,7 +84,7 @@ class Encoders:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with span("encode_call"):
-                    encoded = await handoff.encode(self._handle, tiles, asked, self._timeout_s)
+                    encoded = await handoff.encode(self._handle, tiles, asked, self._timeout_s, taken)
             except RayActorError:
                 logger.warning("request %s: an encoder died under encode attempt %d", request_id, attempt)
                 continue

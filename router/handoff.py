@@ -3,16 +3,16 @@
 Written for Ray 2.60 (pinned); tests/integration/router/test_handoff.py fails when what is used here moves.
 
 An encoder yields one array for each image shard and one small EmbeddingMeta last. The Router takes the references of
-the arrays without awaiting them, since awaiting a reference copies its value to the Router's node. It awaits the
-metadata, which comes last, so every error of the encoder is known before a decoder is called, and then the mere
-presence of the arrays.
+the arrays without awaiting them, since awaiting a reference copies its value to the Router's node. They are known as
+soon as a replica has taken the call, and may go to a decoder then. The Router awaits the metadata, which comes last, so
+that it learns every error of the encoder, and then the mere presence of the arrays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +77,15 @@ def set_up_tracing(actor: str) -> None:
 
 
 async def encode(
-    handle: DeploymentHandle, tiles: NDArray[np.uint8], shards: Sequence[ImageShard], timeout_s: float
+    handle: DeploymentHandle,
+    tiles: NDArray[np.uint8],
+    shards: Sequence[ImageShard],
+    timeout_s: float,
+    promise: Callable[[list[ObjectRef]], None] = lambda refs: None,
 ) -> Encoded:
     """Encodes on one replica, which drops it when it has not begun after `timeout_s`, or when this is cancelled.
 
+    promise: told the references once a replica has taken the call; what awaits them fails where this fails.
     Raises PoolGoneError, RayActorError (the replica died), and what the encoder raised, as RayTaskError of that type.
     """
     response = handle.encode.remote(tiles, list(shards), timeout_s)
@@ -88,6 +93,7 @@ async def encode(
     try:
         generator = await _assigned(handle, response)
         *refs, meta_ref = generator._get_next_ref_n(len(shards) + 1)
+        promise(refs)
         try:
             meta = await meta_ref
         except ObjectRefStreamEndOfStreamError:
@@ -114,10 +120,10 @@ async def decode(
 ) -> AsyncGenerator[Any, None]:
     """The decoder's answer to a request of `endpoint`, item by item; leaving the generator early cancels it there.
 
-    Raises PoolGoneError, RayActorError (the replica died), ObjectLostError (an array is gone).
+    Raises PoolGoneError, RayActorError (the replica died).
     """
-    # References are resolved only as top-level arguments, on the decoder's side.
-    response = handle.answer.remote(endpoint, body, hand_off, request_id, *refs)
+    # As arguments of their own Ray would resolve the references first, and the call would wait for the encoder.
+    response = handle.answer.remote(endpoint, body, hand_off, request_id, list(refs))
     finished = False
     try:
         await _assigned(handle, response)

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from llm_pool.errors import error_event
 from llm_pool.reply import Endpoint
+from router.decoders import Answer
 from router.errors import ApiError
-from router.pipeline import Answer
 
 logger = logging.getLogger("ray.serve")
 

@@ -6,8 +6,8 @@
   of a whole answer, to its end.
 - `tessera_router_stage_seconds` (`stage`): *fetch*, one picture's bytes; *cut*, its decoding and tiling; *encode*, from
   there until all of a request's embeddings exist; *embed*, these three, for all pictures of a request;
-  *first_chunk*, from the call of a decoder to the beginning of its answer; *hand_off*, the part of it that the decoder
-  did not have the request: embeddings on their way there, the answer on its way back.
+  *first_chunk*, from the call of a decoder, which may come before the embeddings, to the beginning of its answer;
+  *hand_off*, the part of it that the decoder did not have the request: on its way there, the answer on its way back.
 - `tessera_router_store_lookups` (`result`): pictures that were kept or being encoded already (*hit*), and others.
 - `tessera_router_store_bytes`: bytes of embeddings that are kept.
 - `tessera_router_store_evictions`: embeddings that made room for others.

@@ -19,6 +19,7 @@ from llm_pool.reply import Endpoint
 from router import handoff
 from router.access import Access, AccessControl, caller_of
 from router.config import AppConfig
+from router.decoders import Answer
 from router.error_handlers import answer_errors
 from router.errors import ApiError, unavailable
 from router.heartbeat import KeptOpen, within
@@ -26,7 +27,7 @@ from router.image_source import ImageSource
 from router.live_settings import live_settings
 from router.metrics import RouterMetrics
 from router.openapi import document
-from router.pipeline import Answer, Pipeline
+from router.pipeline import Pipeline
 from router.readiness import Readiness
 from router.request_body import read_body, request_id_of
 from router.request_checks import check_request

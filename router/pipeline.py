@@ -1,30 +1,32 @@
-"""The way of a request through the pools: images to tiles, tiles to embeddings, embeddings to an answer."""
+"""The way of a request through the pools: images to tiles, tiles to embeddings, embeddings to an answer.
+
+A decoder is called as soon as encoders have taken the tiles, with references of embeddings that do not exist yet: it
+makes its prompt while they encode. The encode's outcome still decides what a client gets.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from ray.exceptions import ObjectLostError, RayActorError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
-from encoder_pool.wire import HandOff, ImageShard
-from llm_pool.errors import error_event
-from llm_pool.reply import Endpoint, Reply
+from encoder_pool.wire import ImageShard
+from llm_pool.reply import Endpoint
 from router import handoff
 from router.cache_salt import with_tenants_salt
 from router.client_embeddings import ClientEmbedding, ClientEmbeddings
 from router.config import AppConfig
 from router.content_hash import content_hash
-from router.embedding_store import CutImage, Embedding
+from router.decoders import Answer, Decoders
+from router.embedding_store import CutImage, Embedding, Promise
 from router.encoders import Encoders
-from router.errors import ApiError, bad_request, unavailable
+from router.errors import bad_request, unavailable
 from router.gather import gather
 from router.image_cutter import ImageCutter, Uncut
 from router.image_source import ImageSource
@@ -37,15 +39,8 @@ from router.tiling import Tiler
 logger = logging.getLogger("ray.serve")
 
 DECODE_ATTEMPTS = 2
-BROKEN_STREAM = ApiError(500, "the decoder failed while it was answering", code="decoder_failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """head: the status and the whole body, or a stream's first chunk; rest: the chunks after it."""
-
-    head: Reply
-    rest: AsyncIterator[str]
+# Requests that may wait in decoders for their embeddings: when encoders are behind, decoders' places are for others.
+MAX_EARLY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +80,7 @@ class Pipeline:
         self._encoder = handoff.by_reference(encoder)
         self._llm = handoff.by_reference(llm)
         self._metrics = metrics
+        self._early = 0
         self._source = source
         self._tiler = tiler
         self._cutter = ImageCutter(self._settings, tiler)
@@ -96,6 +92,7 @@ class Pipeline:
         )
         self._store = embedding_store(self._settings, encoders.encode)
         self._budget = MemoryBudget(self._settings.in_flight_bytes)
+        self._decoders = Decoders(self._llm, self._settings, self._budget, metrics)
         # Of the encoders' weights, part of every content hash, and of one tile's embedding. Known from the first
         # encode, the warm-up's.
         self._fingerprint = ""
@@ -130,21 +127,57 @@ class Pipeline:
     ) -> Answer:
         """held: keeps the embeddings' room until a decode that has begun holds it itself."""
         for attempt in range(1, DECODE_ATTEMPTS + 1):
-            embeddings = await self._embed(pictures, request_id, held)
             try:
-                answer = await self._decode(endpoint, body, embeddings, request_id)
-                if not answer.head.retryable or attempt == DECODE_ATTEMPTS:
-                    return answer
-                logger.warning("request %s: a decoder could not answer on decode attempt %d", request_id, attempt)
-                self._metrics.retried("decoder_died")
+                answer, embeddings = await self._attempt(endpoint, body, pictures, request_id, held)
             except RayActorError:
                 logger.warning("request %s: a decoder died under decode attempt %d", request_id, attempt)
                 self._metrics.retried("decoder_died")
-            except ObjectLostError:
+                continue
+            if answer.head.lost:
                 logger.warning("request %s: an embedding was lost before decode attempt %d", request_id, attempt)
                 await self._store.drop(embedding.image.hash for embedding in embeddings)
                 self._metrics.retried("embedding_lost")
+            elif answer.head.retryable and attempt < DECODE_ATTEMPTS:
+                logger.warning("request %s: a decoder could not answer on decode attempt %d", request_id, attempt)
+                self._metrics.retried("decoder_died")
+            else:
+                return answer
         raise unavailable("the decoders failed to answer; try again", "decoder_unavailable")
+
+    async def _attempt(
+        self, endpoint: Endpoint, body: dict[str, Any], pictures: _Pictures, request_id: str, held: ExitStack
+    ) -> tuple[Answer, list[Embedding]]:
+        """An answer, and the embeddings of which it was made."""
+        if not pictures.parts:
+            return await self._decoders.answer(endpoint, body, [], request_id), []
+        promised: asyncio.Future[list[Embedding]] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as group:
+                embed = group.create_task(self._embed(pictures, request_id, held, promised))
+                await asyncio.wait({embed, promised}, return_when=asyncio.FIRST_COMPLETED)
+                early = None
+                if promised.done() and self._early < MAX_EARLY:
+                    self._early += 1
+                    early = group.create_task(
+                        self._decoders.answer(endpoint, body, promised.result(), request_id, embed)
+                    )
+                    embed.add_done_callback(self._embedded)
+                    await asyncio.wait({embed, early}, return_when=asyncio.FIRST_COMPLETED)
+                    if not embed.done() and _refused(early.result()):
+                        embed.cancel()
+                        return early.result(), promised.result()
+                embeddings = await embed
+                if early is not None and embeddings == promised.result():
+                    return await early, embeddings
+                if early is not None:
+                    # An encoder failed and another one took its place.
+                    early.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return await self._decoders.answer(endpoint, body, embeddings, request_id), embeddings
+
+    def _embedded(self, _: object) -> None:
+        self._early -= 1
 
     def _max_tiles(self, body: dict[str, Any]) -> int:
         """The canvas limit that a request sets through vLLM's `mm_processor_kwargs`, or the model's own."""
@@ -162,27 +195,34 @@ class Pipeline:
             )
         return max_tiles
 
-    async def _embed(self, pictures: _Pictures, request_id: str, held: ExitStack) -> list[Embedding]:
-        """The embeddings of a request's images, in order; leaving early gives up only what nobody else waits for."""
-        if not pictures.parts:
-            return []
+    async def _embed(
+        self, pictures: _Pictures, request_id: str, held: ExitStack, promised: asyncio.Future[list[Embedding]]
+    ) -> list[Embedding]:
+        """The embeddings of a request's images, in order; leaving early gives up only what nobody else waits for.
+
+        promised: set to what this will return, if that is known before and nothing goes wrong.
+        """
         with self._metrics.stage("embed"):
             named = await gather(self._named(part, pictures) for part in pictures.parts)
             self._check_tiles(named)
             found = await gather(self._find(one) for one in named)
             held.enter_context(self._budget.hold({one.image.hash: self._bytes_of(one) for one in found}))
             cut = [one for one in found if isinstance(one, CutImage)]
+
+            def promise(embeddings: list[Embedding]) -> None:
+                if not promised.done():
+                    promised.set_result(_completed(found, embeddings))
+
             with self._budget.hold({f"{one.image.hash}/tiles": one.pixels.nbytes for one in cut}):
-                encoded = iter(await self._encode(cut, request_id) if cut else [])
-            embeddings = [next(encoded) if isinstance(one, CutImage) else one for one in found]
+                embeddings = _completed(found, await self._encode(cut, request_id, promise) if cut else [])
         first = embeddings[0]
         self._fingerprint = first.fingerprint
         self._tile_bytes = first.bytes // first.image.tiles
         return embeddings
 
-    async def _encode(self, images: list[CutImage], request_id: str) -> list[Embedding]:
+    async def _encode(self, images: list[CutImage], request_id: str, promise: Promise) -> list[Embedding]:
         with self._metrics.stage("encode"):
-            return await self._store.encode(images, request_id)
+            return await self._store.encode(images, request_id, promise)
 
     def _bytes_of(self, image: Embedding | CutImage) -> int:
         return image.bytes if isinstance(image, Embedding) else image.image.tiles * self._tile_bytes
@@ -227,55 +267,13 @@ class Pipeline:
             tiles = await self._cutter.cut(image.content)
         return CutImage(ImageShard(image.hash, len(tiles.pixels), tiles.aspect), tiles.pixels)
 
-    async def _decode(
-        self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
-    ) -> Answer:
-        items = self._decoded(endpoint, body, embeddings, request_id)
-        loop = asyncio.get_running_loop()
-        called = loop.time()
-        try:
-            with self._metrics.stage("first_chunk"):
-                async with asyncio.timeout(self._settings.first_chunk_timeout_s):
-                    head = await anext(items)
-            self._metrics.handed_off(loop.time() - called - head.seconds)
-        except BaseException as error:
-            await items.aclose()
-            if isinstance(error, handoff.PoolGoneError | DeploymentUnavailableError):
-                raise unavailable("no decoder is running", "decoder_unavailable") from None
-            if isinstance(error, TimeoutError):
-                raise unavailable("the decoder did not answer in time", "decoder_timeout") from None
-            if isinstance(error, BackPressureError):
-                raise ApiError(429, "too many requests are waiting", retry_after_s=1) from None
-            raise
-        return Answer(head, _rest(items, endpoint, request_id, self._settings.chunk_timeout_s))
 
-    async def _decoded(
-        self, endpoint: Endpoint, body: dict[str, Any], embeddings: list[Embedding], request_id: str
-    ) -> AsyncGenerator[Any, None]:
-        """The items of handoff.decode. Ray keeps a call's arguments until its end, so their room is held until then."""
-        hand_off = None
-        if embeddings:
-            images = tuple(embedding.image for embedding in embeddings)
-            hand_off = HandOff(embeddings[0].dtype, embeddings[0].fingerprint, images)
-        refs = [ref for embedding in embeddings for ref in embedding.refs]
-        with self._budget.hold({embedding.image.hash: embedding.bytes for embedding in embeddings}):
-            async with aclosing(handoff.decode(self._llm, endpoint, body, hand_off, request_id, refs)) as items:
-                async for item in items:
-                    yield item
+def _completed(found: list[Embedding | CutImage], encoded: list[Embedding]) -> list[Embedding]:
+    """`found`, with the embeddings of its cut images in their places."""
+    of_cut = iter(encoded)
+    return [one if isinstance(one, Embedding) else next(of_cut) for one in found]
 
 
-async def _rest(
-    items: AsyncGenerator[Any, None], endpoint: Endpoint, request_id: str, timeout_s: float
-) -> AsyncIterator[str]:
-    """A stream's chunks after the first; a decoder that dies or falls silent becomes an error event, without [DONE]."""
-    async with aclosing(items):
-        try:
-            while True:
-                async with asyncio.timeout(timeout_s):
-                    chunk = await anext(items)
-                yield chunk
-        except StopAsyncIteration:
-            return
-        except (RayActorError, TimeoutError) as error:
-            logger.warning("request %s: stream broken off by %s", request_id, type(error).__name__)
-            yield error_event(BROKEN_STREAM.body(), endpoint)
+def _refused(answer: Answer) -> bool:
+    """Whether the client is at fault, whatever becomes of its pictures."""
+    return 400 <= answer.head.status < 500

@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from encoder_pool.spans import trace_headers
 from router.config import RouterSettings
-from router.embedding_store import CutImage, Embedding, EmbeddingStore, Encode
+from router.embedding_store import CutImage, Embedding, EmbeddingStore, Encode, Promise, unheard
 from router.gather import gather
 from router.metrics import StoreMetrics
 from router.store_actor import actor_name
@@ -45,7 +45,8 @@ class SharedStore:
         except StoreGoneError:
             return await self._alone.find(name)
 
-    async def encode(self, images: Sequence[CutImage], request_id: str) -> list[Embedding]:
+    async def encode(self, images: Sequence[CutImage], request_id: str, promise: Promise = unheard) -> list[Embedding]:
+        """As EmbeddingStore.encode, but that promises are not told: the actor owns what it could promise."""
         shares: defaultdict[int, list[CutImage]] = defaultdict(list)
         for cut in images:
             shares[self._index(cut.image.hash)].append(cut)

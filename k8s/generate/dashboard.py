@@ -96,7 +96,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "s",
             (
                 *((mean(STAGES, f'stage="{stage}"'), stage) for stage in ("fetch", "cut", "encode", "hand_off")),
-                *((mean(LLM_STAGES, f'stage="{stage}"'), stage) for stage in ("rebuild", "intake", "prefill")),
+                *(
+                    (mean(LLM_STAGES, f'stage="{stage}"'), stage)
+                    for stage in ("arrive", "rebuild", "intake", "prefill")
+                ),
             ),
         ),
         Panel(

@@ -24,12 +24,12 @@ LEAVE_S = 1
 SETTLE_S = 10
 
 Look = Callable[[], Awaitable[dict[str, int]]]
-NOTHING = {"unfinished": 0, "tickets": 0}
+NOTHING = {"unfinished": 0}
 
 
 @pytest.fixture(scope="module")
 def stats(tessera) -> Look:
-    """What the decoder has in hand: {"unfinished": requests, "tickets": embeddings not taken yet}."""
+    """What the decoder has in hand: {"unfinished": requests}."""
     handle = serve.get_deployment_handle("LLMPool", "tessera")
     return lambda: asyncio.to_thread(lambda: handle.stats.remote().result(timeout_s=30))
 

@@ -129,7 +129,7 @@ def idle() -> bool:
         for pool in ("LLMPool", "EncoderPool")
         for found in serve.get_deployment_handle(pool, NAME).broadcast("stats").results(timeout_s=60)
     ]
-    return not any(found.get(what) for found in stats for what in ("unfinished", "tickets", "queued_tiles"))
+    return not any(found.get(what) for found in stats for what in ("unfinished", "queued_tiles"))
 
 
 async def kill_at_random(twins, rng: random.Random) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Chain:
         self, body: dict[str, Any], pictures: list[Image.Image], request_id: str = "test", endpoint: Endpoint = "chat"
     ) -> Answers:
         hand_off, arrays = await self.encode(pictures)
-        return self.decoder.answer(endpoint, body, hand_off, request_id, *arrays)
+        return self.decoder.answer(endpoint, body, hand_off, request_id, [Arrived(array) for array in arrays])
 
     def ask(
         self, body: dict[str, Any], pictures: list[Image.Image] | None = None, endpoint: Endpoint = "chat"
@@ -79,6 +80,17 @@ class Chain:
         assert isinstance(reply, Reply)
         assert reply.status == 200, reply.body
         return json.loads(reply.body)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """In the place of a reference to an array."""
+
+    array: np.ndarray
+
+    def __await__(self) -> Generator[None, None, np.ndarray]:
+        yield
+        return self.array
 
 
 def numbered(pictures: list[Image.Image]) -> Any:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from encoder_pool.wire import HandOff
 from llm_pool.reply import Reply
-from tests.integration.llm_pool.chain import Chain, numbered
+from tests.integration.llm_pool.chain import Arrived, Chain, numbered
 from tests.pictures import picture, user
 
 QUESTION: dict[str, Any] = {"messages": [user("Say what you can.")], "max_tokens": 8, "temperature": 0}
@@ -59,7 +59,7 @@ def eventually(condition: Any, within_s: float = 10) -> None:
 @pytest.fixture(autouse=True)
 def nothing_stays_behind(chain: Chain) -> Any:
     yield
-    eventually(lambda: chain.run(chain.decoder.stats()) == {"unfinished": 0, "tickets": 0})
+    eventually(lambda: chain.run(chain.decoder.stats()) == {"unfinished": 0})
 
 
 def test_models_lists_every_served_name(chain: Chain) -> None:
@@ -147,7 +147,10 @@ def collect(
     chain: Chain, body: dict[str, Any], hand_off: HandOff | None, arrays: list[np.ndarray]
 ) -> list[Reply | str]:
     async def run() -> list[Reply | str]:
-        return [item async for item in chain.decoder.answer("chat", body, hand_off, "test", *arrays)]
+        return [
+            item
+            async for item in chain.decoder.answer("chat", body, hand_off, "test", [Arrived(array) for array in arrays])
+        ]
 
     return chain.run(run())
 

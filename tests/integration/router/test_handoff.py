@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import ray
 from ray import serve
-from ray.exceptions import ObjectLostError
 
 from encoder_pool.deployment import EncoderPool
 from encoder_pool.settings import EncoderSettings, ModelSettings
@@ -99,6 +98,40 @@ def test_embeddings_never_reach_the_routers_node(probe):
     assert [{roles[node] for node in nodes} for nodes in after] == [{"encoder", "llm"}, {"encoder", "llm"}]
 
 
+async def decode_what_is_promised(probe, timeout_s=60.0):
+    """(whether the encode was over when the decoder was called, how it ended, what the decoder said)."""
+    promised = asyncio.get_running_loop().create_future()
+    encode = asyncio.create_task(
+        probe.handoff.encode(probe.encoder, tiles(TILES, seed=7), shards(), timeout_s, promised.set_result)
+    )
+    refs = await promised
+    over = encode.done()
+    hand_off = HandOff("bfloat16", probe.fingerprint, tuple(shards()))
+    items = [item async for item in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", refs)]
+    [ended] = await asyncio.gather(encode, return_exceptions=True)
+    return over, type(ended).__name__, items
+
+
+def test_a_decoder_may_have_the_references_before_the_embeddings_exist(probe):
+    probe(learn_fingerprint)
+    over, ended, [reply] = probe(decode_what_is_promised)
+    assert (over, ended) == (False, "Encoded")
+    assert reply.status == 200, reply.body
+
+
+def test_a_decoder_that_waits_for_what_never_comes_is_told(probe):
+    probe(learn_fingerprint)
+    # What has not begun after no time at all is dropped by the encoder.
+    over, ended, [reply] = probe(decode_what_is_promised, -1.0)
+    assert (over, ended) == (False, "RayTaskError(TimeoutError)")
+    assert (reply.status, reply.lost) == (503, True)
+
+
+async def learn_fingerprint(probe):
+    encoded = await probe.handoff.encode(probe.encoder, tiles(TILES), shards(), 60)
+    probe.fingerprint = encoded.meta.fingerprint
+
+
 async def failing_encode(probe):
     try:
         await probe.handoff.encode(probe.encoder, tiles(1)[:, :, :7], shards(), 60)
@@ -106,7 +139,7 @@ async def failing_encode(probe):
         return str(error)
 
 
-def test_an_encoders_error_is_known_before_the_decoder_is_called(probe):
+def test_an_encoders_error_is_known(probe):
     assert "tiles must have shape" in probe(failing_encode)
 
 
@@ -179,12 +212,8 @@ async def encode_elsewhere(probe):
 async def decode_what_is_lost(probe):
     meta, refs = probe.encoded.meta, probe.encoded.refs
     hand_off = HandOff(meta.dtype, meta.fingerprint, tuple(shards()))
-    try:
-        async with asyncio.timeout(120):
-            async for _ in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", refs):
-                pass
-    except ObjectLostError as error:
-        return type(error).__name__
+    async with asyncio.timeout(120):
+        return [item async for item in probe.handoff.decode(probe.llm, "chat", request(), hand_off, "probe", refs)]
 
 
 @pytest.mark.slow  # Ray gives a node half a minute
@@ -199,7 +228,8 @@ def test_an_embedding_whose_node_is_lost_is_an_error_and_no_wait(probe, three_ra
     try:
         probe(encode_elsewhere)
         three_raylets.cluster.remove_node(node, allow_graceful=False)
-        assert probe(decode_what_is_lost)
+        [reply] = probe(decode_what_is_lost)
+        assert (reply.status, reply.lost) == (503, True)
         probe(finished, 10)
     finally:
         serve.delete("leaving", _blocking=False)

@@ -1,5 +1,6 @@
 """What comes from an encoder reaches vLLM unchanged, or not at all."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from encoder_pool.wire import EmbeddingDtype, HandOff, ImageShard
-from llm_pool.embeddings import EmbeddingSpec, rebuild
+from llm_pool.embeddings import EmbeddingSpec, check_hand_off, rebuild
 from llm_pool.errors import EmbeddingError, EncoderMismatchError
 
 WIDTH = 24
@@ -34,6 +35,12 @@ def hand_off(*images: ImageShard, dtype: EmbeddingDtype = "bfloat16", fingerprin
     return HandOff(dtype, fingerprint, images)
 
 
+def arrive(of: HandOff, arrays: Sequence[np.ndarray], spec: EmbeddingSpec) -> list[torch.Tensor]:
+    """Both checks, as a decoder makes them."""
+    check_hand_off(of, spec)
+    return rebuild(of.images, arrays, spec)
+
+
 ONE = ImageShard("one", 1, (1, 1))
 WIDE = ImageShard("wide", 4, (1, 3))
 TALL = ImageShard("tall", 4, (3, 1))
@@ -42,19 +49,18 @@ TALL = ImageShard("tall", 4, (3, 1))
 @pytest.mark.parametrize("spec", [SPEC, FLOAT], ids=lambda spec: spec.dtype)
 def test_values_arrive_bit_for_bit_in_prompt_order(spec: EmbeddingSpec) -> None:
     arrays, tensors = zip(*(random_array(image.tiles * PER_TILE, spec.dtype) for image in (WIDE, ONE)), strict=True)
-    images = rebuild(hand_off(WIDE, ONE, dtype=spec.dtype), arrays, spec)
-    assert [(image.hash, image.tiles, image.aspect) for image in images] == [("wide", 4, (1, 3)), ("one", 1, (1, 1))]
-    for image, array, tensor in zip(images, arrays, tensors, strict=True):
-        assert image.values.dtype == getattr(torch, spec.dtype)
-        assert torch.equal(image.values, tensor)
-        assert image.values.data_ptr() == array.ctypes.data, "an unsharded image must not be copied"
+    embeddings = arrive(hand_off(WIDE, ONE, dtype=spec.dtype), arrays, spec)
+    for values, array, tensor in zip(embeddings, arrays, tensors, strict=True):
+        assert values.dtype == getattr(torch, spec.dtype)
+        assert torch.equal(values, tensor)
+        assert values.data_ptr() == array.ctypes.data, "an unsharded image must not be copied"
 
 
 def test_shards_of_an_image_are_joined_in_order() -> None:
     (a, ta), (b, tb), (c, tc) = (random_array(rows * PER_TILE, "bfloat16") for rows in (1, 3, 1))
-    images = rebuild(hand_off(WIDE, ONE), [a, b, c], SPEC)
-    assert torch.equal(images[0].values, torch.cat([ta, tb]))
-    assert torch.equal(images[1].values, tc)
+    wide, one = arrive(hand_off(WIDE, ONE), [a, b, c], SPEC)
+    assert torch.equal(wide, torch.cat([ta, tb]))
+    assert torch.equal(one, tc)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_shards_of_an_image_are_joined_in_order() -> None:
 def test_wrong_rows_and_tiles_are_refused(name: str, images: list[ImageShard], rows: list[int]) -> None:
     arrays = [random_array(count, "bfloat16", seed=0)[0] for count in rows]
     with pytest.raises(EmbeddingError):
-        rebuild(hand_off(*images), arrays, SPEC)
+        arrive(hand_off(*images), arrays, SPEC)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +102,13 @@ def test_wrong_rows_and_tiles_are_refused(name: str, images: list[ImageShard], r
 )
 def test_wrong_shapes_and_dtypes_are_refused(array: Any) -> None:
     with pytest.raises(EmbeddingError):
-        rebuild(hand_off(ONE), [array], SPEC)
+        arrive(hand_off(ONE), [array], SPEC)
 
 
 def test_embeddings_of_another_dtype_than_the_engines_are_refused() -> None:
     array, _ = random_array(PER_TILE, "float32")
     with pytest.raises(EmbeddingError, match="float32"):
-        rebuild(hand_off(ONE, dtype="float32"), [array], SPEC)
+        arrive(hand_off(ONE, dtype="float32"), [array], SPEC)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
@@ -114,18 +120,18 @@ def test_one_value_that_is_not_finite_is_found_anywhere(spec: EmbeddingSpec, bad
         spoilt.view(-1)[int(place)] = bad
         array = (spoilt.view(torch.uint16) if spec.dtype == "bfloat16" else spoilt).numpy()
         with pytest.raises(EmbeddingError, match="not finite"):
-            rebuild(hand_off(ONE, dtype=spec.dtype), [array], spec)
+            arrive(hand_off(ONE, dtype=spec.dtype), [array], spec)
 
 
 def test_the_largest_finite_values_are_taken() -> None:
     tensor = torch.full((PER_TILE, WIDTH), torch.finfo(torch.bfloat16).max, dtype=torch.bfloat16)
     tensor[::2] *= -1
-    rebuild(hand_off(ONE), [tensor.view(torch.uint16).numpy()], SPEC)
+    arrive(hand_off(ONE), [tensor.view(torch.uint16).numpy()], SPEC)
 
 
 def test_other_vision_weights_are_a_mismatch_before_anything_else() -> None:
     with pytest.raises(EncoderMismatchError) as caught:
-        rebuild(hand_off(ONE, fingerprint="g", dtype="float32"), [], SPEC)
+        arrive(hand_off(ONE, fingerprint="g", dtype="float32"), [], SPEC)
     assert caught.value.status == 503
     assert caught.value.code == "encoder_mismatch"
 
@@ -134,4 +140,4 @@ def test_every_case_that_must_not_reach_the_engine_is_refused_and_good_ones_are_
     # The tiles of a wide and a tall picture cannot be told apart by rows: only the grid that comes along can.
     array, tensor = random_array(4 * PER_TILE, "bfloat16")
     for image in (WIDE, TALL):
-        assert torch.equal(rebuild(hand_off(image), [array], SPEC)[0].values, tensor)
+        assert torch.equal(arrive(hand_off(image), [array], SPEC)[0], tensor)

@@ -18,8 +18,9 @@ class Encoder:
         self.go = asyncio.Event()
         self.failure: Exception | None = None
 
-    async def __call__(self, images, request_id):
+    async def __call__(self, images, request_id, promise):
         self.asked.append([cut.image.hash for cut in images])
+        promise([Embedding(cut.image, "bfloat16", "f", ("ref",), SIZE) for cut in images])
         try:
             await self.go.wait()
             if self.failure:
@@ -59,6 +60,27 @@ async def test_what_is_kept_is_not_encoded_again(encoder):
     assert await fetch(held, "b", "c") == ["b", "c"]
     assert encoder.asked == [["a", "b"], ["c"]]
     assert held.bytes == 3 * SIZE
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [("cd", True), ("c", True), ("ac", False), ("bc", False), ("cc", False)],
+    ids=["new", "one", "one kept", "one being encoded", "twice the same"],
+)
+async def test_a_promise_is_told_of_images_that_are_all_new(encoder, names, told):
+    held = store(encoder)
+    encoder.go.set()
+    await fetch(held, "a")
+    encoder.go.clear()
+    promises = []
+    tasks = [asyncio.create_task(fetch(held, "b"))]
+    await asyncio.sleep(0.01)
+    tasks.append(asyncio.create_task(held.encode([cut(name) for name in names], "id", promises.append)))
+    await asyncio.sleep(0.01)
+    assert len(promises) == told
+    encoder.go.set()
+    _, embeddings = await asyncio.gather(*tasks)
+    assert not told or promises == [embeddings]
 
 
 async def test_followers_share_an_encode_that_is_under_way(encoder):
@@ -131,7 +153,7 @@ async def test_the_encode_lives_outside_its_requests_context(encoder):
     seen = contextvars.ContextVar("request", default="none")
     inside = []
 
-    async def encode(images, request_id):
+    async def encode(images, request_id, promise):
         inside.append(seen.get())
         return [Embedding(c.image, "bfloat16", "f", (), 0) for c in images]
 

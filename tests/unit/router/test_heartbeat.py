@@ -5,9 +5,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from llm_pool.reply import Reply
+from router.decoders import Answer
 from router.errors import unavailable
 from router.heartbeat import COMMENT, KeptOpen, within
-from router.pipeline import Answer
 
 BEAT_S = 0.02
 

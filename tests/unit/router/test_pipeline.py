@@ -7,7 +7,7 @@ import base64
 
 import numpy as np
 import pytest
-from ray.exceptions import ActorDiedError, OwnerDiedError, RayTaskError
+from ray.exceptions import ActorDiedError, RayTaskError
 
 from encoder_pool.errors import QueueFullError
 from encoder_pool.wire import EmbeddingMeta
@@ -22,6 +22,17 @@ from router.tiling import Tiler
 from tests.pictures import npy, part, picture, user
 
 OK = Reply(200, False, "{}")
+LOST = Reply(503, False, "lost", lost=True)
+
+
+class Ref(str):
+    """Stands for a reference; no two calls make the same."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return self is other if isinstance(other, Ref) else str(self) == other
 
 
 class Pools:
@@ -34,23 +45,36 @@ class Pools:
         self.decode_script: list = []
         self.fingerprint = "f"
         self.replicas = 1
+        self.left = 0
 
-    async def encode(self, handle, tiles, shards, timeout_s):
+    async def encode(self, handle, tiles, shards, timeout_s, promise):
         self.encodes.append((tiles, list(shards)))
+        refs = [Ref(f"{shard.hash[:8]}/{shard.tiles}") for shard in shards]
+        promise(refs)
         step = self.encode_script.pop(0) if self.encode_script else None
+        if isinstance(step, tuple):
+            event, step = step
+            await event.wait()
         if isinstance(step, BaseException):
             raise step
         if step is not None:
             await asyncio.sleep(step)
         meta = EmbeddingMeta(len(shards), "bfloat16", self.fingerprint, 1000, tuple(shards))
-        return handoff.Encoded(meta, [f"{shard.hash[:8]}/{shard.tiles}" for shard in shards])
+        return handoff.Encoded(meta, refs)
 
     async def decode(self, handle, endpoint, body, hand_off, request_id, refs):
         self.decodes.append((body, hand_off, refs))
         for item in self.decode_script.pop(0) if self.decode_script else [OK]:
             if isinstance(item, BaseException):
                 raise item
-            yield item
+            if not isinstance(item, asyncio.Event):
+                yield item
+                continue
+            try:
+                await item.wait()
+            except asyncio.CancelledError:
+                self.left += 1
+                raise
 
 
 @pytest.fixture
@@ -234,7 +258,7 @@ async def test_what_an_encoder_cannot_do(pipe, pools, failure, status, code):
     assert error.retry_after_s is not None
 
 
-@pytest.mark.parametrize(("failure", "encodes"), [(ActorDiedError(), 1), (OwnerDiedError("00", None, ""), 2)])
+@pytest.mark.parametrize(("failure", "encodes"), [(ActorDiedError(), 1), (LOST, 2)], ids=["decoder", "embedding"])
 async def test_a_dead_decoder_is_retried_and_a_lost_embedding_encoded_once_more(pipe, pools, failure, encodes):
     await pipe.answer("chat", chat("warm-up", part(picture(1))), "id")
     pools.encodes.clear()
@@ -244,6 +268,117 @@ async def test_a_dead_decoder_is_retried_and_a_lost_embedding_encoded_once_more(
     assert (len(pools.encodes), len(pools.decodes)) == (encodes, 2)
     pools.decode_script = [[failure], [failure]]
     assert (await refusal(pipe, chat(part(picture(0))))).code == "decoder_unavailable"
+
+
+async def begun(pipe, pools, *pictures, **more):
+    """(a request whose encode waits for the event, the event); another one has been answered before."""
+    await pipe.answer("chat", chat("warm-up", part(picture(0))), "id")
+    pools.encodes.clear()
+    pools.decodes.clear()
+    encoded = asyncio.Event()
+    pools.encode_script = [(encoded, more.get("outcome"))]
+    pools.decode_script = [more.get("decode", [encoded, OK])]
+    task = asyncio.create_task(pipe.answer("chat", chat(*map(part, pictures)), "id"))
+    for _ in range(200):
+        await asyncio.sleep(0.005)
+        if pools.decodes:
+            break
+    return task, encoded
+
+
+async def test_a_decoder_is_called_while_the_encoders_are_at_work(pipe, pools):
+    task, encoded = await begun(pipe, pools, picture(0), picture(1, (700, 300)))
+    [(_, hand_off, refs)] = pools.decodes
+    assert [image.tiles for image in hand_off.images] == [1, 4]
+    assert hand_off.fingerprint == "f"
+    assert not task.done()
+    encoded.set()
+    assert (await task).head == OK
+    assert len(pools.decodes) == 1
+    # The same as a request gets that finds them kept.
+    await pipe.answer("chat", chat(part(picture(0)), part(picture(1, (700, 300)))), "id")
+    assert pools.decodes[1][1:] == (hand_off, refs)
+
+
+async def test_the_first_picture_of_all_is_encoded_first(pipe, pools):
+    encoded = asyncio.Event()
+    pools.encode_script = [(encoded, None)]
+    task = asyncio.create_task(pipe.answer("chat", chat(part(picture(0))), "id"))
+    await asyncio.sleep(0.05)
+    assert pools.decodes == [], "the weights of the encoders are not known"
+    encoded.set()
+    assert (await task).head == OK
+
+
+@pytest.mark.parametrize("told", [asyncio.Event, lambda: LOST], ids=["waits", "was told"])
+async def test_a_decoder_is_called_again_with_what_a_second_encoder_made(pipe, pools, told):
+    task, encoded = await begun(pipe, pools, picture(1), outcome=ActorDiedError(), decode=[told()])
+    encoded.set()
+    assert (await task).head == OK
+    first, second = pools.decodes
+    assert first[2] != second[2]
+    assert len(pools.encodes) == 2
+
+
+async def test_weights_that_changed_meanwhile_are_told_to_the_decoder(pipe, pools):
+    mismatch = Reply(503, False, "mismatch")
+    task, encoded = await begun(pipe, pools, picture(1), decode=[mismatch])
+    pools.fingerprint = "g"
+    encoded.set()
+    assert (await task).head == OK
+    assert [hand_off.fingerprint for _, hand_off, _ in pools.decodes] == ["f", "g"]
+
+
+async def test_what_a_decoder_refuses_does_not_wait_for_the_encoders(pipe, pools):
+    refused = Reply(400, False, "no")
+    task, _ = await begun(pipe, pools, picture(1), decode=[refused])
+    assert (await task).head == refused
+    del task
+    await asyncio.sleep(0.01)
+    assert pipe._budget.bytes == 0
+
+
+async def test_a_failed_encode_ends_the_call_of_the_decoder(pipe, pools):
+    task, encoded = await begun(pipe, pools, picture(1), outcome=QueueFullError(), decode=[asyncio.Event()])
+    encoded.set()
+    with pytest.raises(ApiError) as caught:
+        await task
+    assert caught.value.status == 429
+    assert pools.left == 1
+    assert pipe._budget.bytes == 0
+
+
+async def test_a_client_that_leaves_ends_both(pipe, pools):
+    task, _ = await begun(pipe, pools, picture(1))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert pools.left == 1
+    assert pipe._budget.bytes == 0
+    assert pipe._early == 0
+
+
+async def test_a_decoders_time_does_not_count_while_the_encoders_are_at_work(make_pipe, pools):
+    pipe = make_pipe(first_chunk_timeout_s=0.2, encode_timeout_s=5)
+    task, encoded = await begun(pipe, pools, picture(1), decode=[asyncio.Event()])
+    await asyncio.sleep(0.4)
+    assert not task.done()
+    encoded.set()
+    with pytest.raises(ApiError) as caught:
+        await task
+    assert caught.value.code == "decoder_timeout"
+
+
+async def test_only_some_wait_in_decoders(pipe, pools, monkeypatch):
+    monkeypatch.setattr("router.pipeline.MAX_EARLY", 1)
+    task, encoded = await begun(pipe, pools, picture(1))
+    pools.encode_script = [(encoded, None)]
+    other = asyncio.create_task(pipe.answer("chat", chat(part(picture(2))), "id"))
+    await asyncio.sleep(0.05)
+    assert len(pools.encodes) == 2
+    assert len(pools.decodes) == 1
+    encoded.set()
+    assert [(await one).head for one in (task, other)] == [OK, OK]
+    assert pipe._early == 0
 
 
 async def test_a_decoder_without_an_engine_is_passed_by(pipe, pools):

@@ -2,8 +2,8 @@ import asyncio
 
 from llm_pool.reply import Reply
 from router import readiness
+from router.decoders import Answer
 from router.errors import unavailable
-from router.pipeline import Answer
 from router.readiness import Readiness
 
 
