@@ -25,8 +25,10 @@ class HeapTrimmer:
     def __init__(self) -> None:
         self._trimmed = time.monotonic()
 
-    async def trim_when_due(self) -> None:
-        """Does nothing within TRIM_EVERY_S seconds of the last time. The event loop goes on meanwhile."""
-        if time.monotonic() - self._trimmed >= TRIM_EVERY_S:
-            self._trimmed = time.monotonic()
-            await asyncio.to_thread(trim_heaps)
+    async def trim_when_due(self) -> bool:
+        """Whether it did: not within TRIM_EVERY_S seconds of the last time. The event loop goes on meanwhile."""
+        if time.monotonic() - self._trimmed < TRIM_EVERY_S:
+            return False
+        self._trimmed = time.monotonic()
+        await asyncio.to_thread(trim_heaps)
+        return True

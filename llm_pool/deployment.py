@@ -125,7 +125,8 @@ class LLMPool:
     async def check_health(self) -> None:
         """Raises once the engine has died: Serve then replaces the replica."""
         await self._engine.check_health()
-        await self._heaps.trim_when_due()
+        if await self._heaps.trim_when_due():
+            self._engine.trim_workers()
 
     def __del__(self) -> None:
         # Serve calls this when it stops a replica; a replica whose start failed has no engine.

@@ -31,6 +31,7 @@ from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 from encoder_pool.fingerprint import fingerprint
 from encoder_pool.settings import ModelSettings
 from encoder_pool.wire import HandOff
+from llm_pool.cpu_memory import EXTENSION, WorkerTrimmer, bound_memory
 from llm_pool.embeddings import EmbeddingSpec
 from llm_pool.engine_args import check_frontend_kwargs, engine_args
 from llm_pool.errors import RefusedError, error_event
@@ -47,7 +48,6 @@ from llm_pool.streams import texts, until_first_token
 
 # vLLM's own 5 seconds end, on a busy machine, in a kill that leaves shared memory behind.
 SHUTDOWN_S = 20.0
-CPU_MEMORY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "MALLOC_MMAP_THRESHOLD_": str(2**20)}
 # Those that catch and log what goes wrong in a stream.
 STREAMING_SERVICES = ("chat_completion", "completion")
 
@@ -88,10 +88,13 @@ class _Client(AsyncLLM):
 class Engine:
     """One running engine. `spec` is what it expects of an embedding."""
 
-    def __init__(self, client: AsyncLLM, state: State, spec: EmbeddingSpec) -> None:
+    def __init__(
+        self, client: AsyncLLM, state: State, spec: EmbeddingSpec, trimmer: WorkerTrimmer | None = None
+    ) -> None:
         self.spec = spec
         self.metrics = DecoderMetrics()
         self._client = client
+        self._trimmer = trimmer
         tokenization = state.serving_tokenization
         self._services: dict[Endpoint, Callable[[Any], Awaitable[Any]]] = {
             "chat": state.openai_serving_chat.create_chat_completion,
@@ -117,9 +120,12 @@ class Engine:
         os.environ["VLLM_ENABLE_RESPONSES_API_STORE"] = "0"
         if llm.gpus_per_node == 0:
             use_threads(llm.cpu_threads or len(os.sched_getaffinity(0)))
-            bound_cpu_memory()
+            bound_memory()
         frontend = check_frontend_kwargs(llm.frontend_kwargs)
         args = engine_args(model, llm.engine_kwargs, placement.executor)
+        trims_workers = llm.gpus_per_node == 0 and not args.worker_extension_cls
+        if trims_workers:
+            args.worker_extension_cls = EXTENSION
         weights = fingerprint(model)
         with keep_targets(logging.getLogger("ray.serve")):
             config = args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
@@ -143,7 +149,7 @@ class Engine:
                 dtype=model.dtype,
                 fingerprint=weights,
             )
-            return cls(client, state, spec)
+            return cls(client, state, spec, WorkerTrimmer(client) if trims_workers else None)
         except BaseException:
             client.shutdown()
             raise
@@ -217,8 +223,15 @@ class Engine:
         """Requests that wait or run in the engine."""
         return self._client.get_num_unfinished_requests()
 
+    def trim_workers(self) -> None:
+        """Lets workers on CPUs give back the memory that they do not use."""
+        if self._trimmer is not None:
+            self._trimmer.trim()
+
     def shutdown(self) -> None:
         """Ends the engine's processes, which gives them time to remove what they shared."""
+        if self._trimmer is not None:
+            self._trimmer.stop()
         self._client.shutdown(timeout=SHUTDOWN_S)
 
 
@@ -230,16 +243,6 @@ def use_threads(count: int) -> None:
     if "VLLM_CPU_OMP_THREADS_BIND" not in os.environ:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         os.environ["OMP_NUM_THREADS"] = str(count)
-
-
-def bound_cpu_memory() -> None:
-    """Of CPU workers that start after this; what the user set in the environment stays.
-
-    oneDNN keeps a kernel for each of the last 1024 shapes, and every number of tokens in a batch makes new ones. What
-    a batch needs beside comes and goes in all sizes: large blocks get pages of their own, which go back with them.
-    """
-    for variable, value in CPU_MEMORY.items():
-        os.environ.setdefault(variable, value)
 
 
 def _request(endpoint: Endpoint, body: dict[str, Any], request_id: str, parts: list[dict[str, Any]]) -> Any:

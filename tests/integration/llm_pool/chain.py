@@ -82,7 +82,7 @@ class Chain:
         return json.loads(reply.body)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arrived:
     """In the place of a reference to an array."""
 

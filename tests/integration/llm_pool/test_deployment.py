@@ -227,3 +227,14 @@ def test_sixteen_requests_at_once_do_not_mix(chain: Chain) -> None:
 
 def test_health_is_the_engines(chain: Chain) -> None:
     chain.run(chain.decoder.check_health())
+
+
+def test_the_engines_workers_give_memory_back_when_asked(chain: Chain) -> None:
+    trimmer = chain.decoder._engine._trimmer
+    assert trimmer is not None
+
+    async def trim() -> Any:
+        trimmer.trim()
+        return await trimmer._trim
+
+    assert chain.run(trim()) == [None], "one worker, which knew what it was asked for"

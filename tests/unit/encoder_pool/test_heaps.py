@@ -29,7 +29,9 @@ async def test_heaps_are_trimmed_once_a_while(monkeypatch):
     monkeypatch.setattr(heaps, "trim_heaps", lambda: trims.append(now))
     monkeypatch.setattr(heaps, "time", SimpleNamespace(monotonic=lambda: now))
     trimmer = HeapTrimmer()
+    did = []
     for seconds in (0, TRIM_EVERY_S - 1, 2, 1, TRIM_EVERY_S):
         now += seconds
-        await trimmer.trim_when_due()
+        did.append(await trimmer.trim_when_due())
+    assert did == [False, False, True, False, True]
     assert trims == [1000.0 + TRIM_EVERY_S + 1, 1000.0 + 2 * TRIM_EVERY_S + 2]

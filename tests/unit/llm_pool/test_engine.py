@@ -36,7 +36,7 @@ def test_what_the_adapter_calls_is_still_there() -> None:
     )
     assert inspect.iscoroutinefunction(AsyncLLM.add_request)
     assert "self.add_request(" in inspect.getsource(AsyncLLM.generate)
-    for name in ("get_supported_tasks", "check_health", "get_num_unfinished_requests", "shutdown"):
+    for name in ("get_supported_tasks", "check_health", "get_num_unfinished_requests", "shutdown", "collective_rpc"):
         assert callable(getattr(AsyncLLM, name))
     assert callable(OpenAIServingModels.show_available_models)
 
@@ -51,17 +51,6 @@ def test_the_users_own_thread_binding_stays(monkeypatch: pytest.MonkeyPatch) -> 
     engine.use_threads(7)
     assert os.environ.pop("VLLM_CPU_OMP_THREADS_BIND") == "nobind"
     assert os.environ["OMP_NUM_THREADS"] == "7"
-
-
-def test_the_users_own_bounds_of_memory_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in engine.CPU_MEMORY:
-        monkeypatch.setenv(variable, "7")
-    engine.bound_cpu_memory()
-    assert {os.environ[variable] for variable in engine.CPU_MEMORY} == {"7"}
-    for variable in engine.CPU_MEMORY:
-        monkeypatch.delenv(variable)
-    engine.bound_cpu_memory()
-    assert {variable: os.environ.pop(variable) for variable in engine.CPU_MEMORY} == engine.CPU_MEMORY
 
 
 def test_vllms_services_log_under_the_names_that_are_filtered() -> None:
