@@ -8,15 +8,14 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 EXTRA  ?= auto
-CONFIG ?= $(if $(shell nvidia-smi -L 2>/dev/null),configs/demo-one-gpu.yaml,config.yaml)
+GPU    := $(shell nvidia-smi -L 2>/dev/null)
+CONFIG ?= $(if $(GPU),configs/demo-one-gpu.yaml,config.yaml)
 BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
 # No telemetry, and nothing that colours or pages the output of a job.
 export RAY_USAGE_STATS_ENABLED = 0
 export VLLM_NO_USAGE_STATS = 1
-# Serve's proxy and Ray's agents take it from the raylet; replicas have it in any case (encoder_pool/replica_env.py says why).
-export MALLOC_ARENA_MAX ?= 2
 
 .PHONY: help serve test test-all lint format environment clean
 
@@ -28,6 +27,10 @@ environment:
 
 # On the console: errors, requests, and what is waited for. vLLM tells much more, and Serve warns of every slow start.
 serve: export VLLM_LOGGING_LEVEL ?= ERROR
+ifeq ($(GPU),)
+# Ray's own processes, Serve's proxy among them, grow with the number of their heaps too (see llm_pool/placement.py).
+serve: export MALLOC_ARENA_MAX ?= 2
+endif
 serve: export RAY_SERVE_SLOW_STARTUP_WARNING_S ?= 600
 serve: environment
 	@test -f demo/checkpoint/config.json || $(BIN)/python -m demo.make_checkpoint demo/checkpoint

@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 import ray
 
-from encoder_pool.replica_env import REPLICA_ENV
 from llm_pool.settings import LLMSettings
 
+# glibc gives up to eight heaps to every core, one to each thread that comes, and each grows to the most that its thread
+# ever needed: under load a CPU decoder with 16 of them grows by megabytes a minute. Beside a GPU, with many cores,
+# threads would wait for each other. Read once, when a process starts.
+CPU_ENV = {"env_vars": {"MALLOC_ARENA_MAX": "2"}}
 # Their product is the number of workers of one engine (vLLM's ParallelConfig.world_size).
 PARALLEL_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "prefill_context_parallel_size")
 
@@ -73,11 +76,10 @@ def place(settings: LLMSettings) -> Placement:
         "num_cpus": settings.num_cpus,
         "num_gpus": 0,
         "resources": settings.resources,
-        "runtime_env": REPLICA_ENV,
     }
     if settings.gpus_per_node == 0:
         # vLLM's CPU backend binds the threads of worker processes, and would replace `uni` by `mp` itself.
-        return Placement("mp", {"ray_actor_options": actor})
+        return Placement("mp", {"ray_actor_options": actor | {"runtime_env": CPU_ENV}})
     if workers == 1:
         return Placement("uni", {"ray_actor_options": actor | {"num_gpus": settings.gpu_share}})
     if settings.gpu_share != 1:

@@ -10,7 +10,6 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from encoder_pool.deployment import EncoderPool
-from encoder_pool.replica_env import REPLICA_ENV
 from llm_pool.deployment import llm_deployment
 from llm_pool.placement import gpus_of, resolve
 from router.autoscaling import replica_options
@@ -60,7 +59,7 @@ def bind(config: AppConfig) -> Application:
     ingress = serve.deployment(Router).options(
         name="Router",
         num_replicas=router.replicas,
-        ray_actor_options={"num_cpus": router.num_cpus, "resources": router.resources, "runtime_env": REPLICA_ENV},
+        ray_actor_options={"num_cpus": router.num_cpus, "resources": router.resources},
         max_ongoing_requests=router.max_ongoing_requests,
         graceful_shutdown_timeout_s=DRAIN_S,
         deployment_actors=store_actors(config),

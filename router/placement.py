@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from encoder_pool.replica_env import REPLICA_ENV
 from encoder_pool.settings import EncoderSettings
 from llm_pool.placement import world_size
 from llm_pool.settings import LLMSettings
@@ -28,7 +27,6 @@ def encoder_options(placement: Placement, encoder: EncoderSettings, llm: LLMSett
         "num_cpus": encoder.num_cpus,
         "num_gpus": encoder.num_gpus,
         "resources": encoder.resources,
-        "runtime_env": REPLICA_ENV,
     }
     if placement == "dedicated":
         replicas = replica_options(encoder.replicas, encoder.autoscaling, encoder.num_gpus)

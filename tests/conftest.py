@@ -16,7 +16,7 @@ from tests.application import Tessera, default_config, free_port, serve_run
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # as the Makefile and the chart start Ray
+os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # as `make serve` starts Ray on a CPU
 
 # A loopback address of the tests' own web hosts: the only one that is not public and may be fetched from.
 WEB_HOST = "127.0.0.5"

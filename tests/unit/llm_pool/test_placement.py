@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from encoder_pool.replica_env import REPLICA_ENV
-from llm_pool.placement import most_gpus, place, resolve, world_size
+from llm_pool.placement import CPU_ENV, most_gpus, place, resolve, world_size
 from llm_pool.settings import LLMSettings
 
 
@@ -30,7 +29,7 @@ def test_cpu_reserves_no_gpu(workers: int) -> None:
             "num_cpus": 2,
             "num_gpus": 0,
             "resources": {"tessera_decoder": 0.01},
-            "runtime_env": REPLICA_ENV,
+            "runtime_env": CPU_ENV,
         }
     }
 
@@ -40,6 +39,7 @@ def test_one_node_holds_its_gpus_in_the_replica(workers: int, executor: str) -> 
     placement = place(settings(8, tensor_parallel_size=workers))
     assert placement.executor == executor
     assert placement.serve_options["ray_actor_options"]["num_gpus"] == workers
+    assert "runtime_env" not in placement.serve_options["ray_actor_options"]
     assert "placement_group_bundles" not in placement.serve_options
 
 

@@ -1,6 +1,5 @@
 import pytest
 
-from encoder_pool.replica_env import REPLICA_ENV
 from router.app import bind, build_app
 from router.config import AppConfig
 from router.config_error import ConfigError
@@ -36,12 +35,6 @@ def test_three_deployments_are_sized_by_the_configuration():
     assert found["EncoderPool"].ray_actor_options["resources"] == {"tessera_encoder": 1}
     assert found["LLMPool"].ray_actor_options["num_gpus"] == 2
     assert found["Router"].ray_actor_options["num_cpus"] == 2
-
-
-def test_replicas_of_all_deployments_start_in_the_same_environment():
-    found = deployments(bind(config()))
-    assert len(found) == 3
-    assert all(d.ray_actor_options["runtime_env"] == REPLICA_ENV for d in found.values())
 
 
 def test_pools_follow_their_load_where_they_are_told_to():
