@@ -41,12 +41,12 @@ def router_cpu(
     # As many threads as Ray leaves a Router.
     torch.set_num_threads(1)
     tiler = Tiler(ModelSettings.model_validate({"source": DEMO_MODEL}))
-    idle = _idle(root)
+    idle = idle_cpu(root)
     stages: dict[str, dict[str, Any]] = {"text": {"tiles": 0, "decode": 0.0, "tile": 0.0, "hash": 0.0}}
     stages |= {f"image-{wide}x{high}": _stages(tiler, (wide, high)) for wide, high in sizes}
     rows = []
     for kind, row in stages.items():
-        row["whole"] = _whole(url, model, api_key, root, kind, idle)
+        row["whole"] = request_cpu(url, model, api_key, root, kind, idle)
         row["rest"] = row["whole"] - row["decode"] - row["tile"] - row["hash"]
         rows.append({"request": kind, **row})
     lines = [
@@ -83,26 +83,26 @@ def _cpu_seconds(call: Callable[[], Any]) -> float:
     return (time.process_time() - started) / REPEATS
 
 
-def _idle(root: int) -> float:
-    """CPU seconds a second of all Routers while nobody asks them anything."""
-    before = _spent(root)
+def idle_cpu(root: int, process: str = ROUTER) -> float:
+    """CPU seconds a second of the processes of that name below `root`, while nobody asks them anything."""
+    before = _spent(root, process)
     time.sleep(IDLE_S)
-    return (_spent(root) - before) / IDLE_S
+    return (_spent(root, process) - before) / IDLE_S
 
 
-def _whole(url: str, model: str, api_key: str, root: int, kind: str, idle: float) -> float:
-    """CPU seconds of all Routers for one request of a kind; its picture no cache has seen."""
+def request_cpu(url: str, model: str, api_key: str, root: int, kind: str, idle: float, process: str = ROUTER) -> float:
+    """Their CPU seconds for one request of a kind, with one token of answer; its picture no cache has seen."""
     traffic = Traffic(url, model, {kind: 1}, max_tokens=1, api_key=api_key, seed=random.randrange(2**31))
-    before, started = _spent(root), time.monotonic()
+    before, started = _spent(root, process), time.monotonic()
     outcomes = asyncio.run(traffic.run(clients=2, seconds=BUSY_S))
-    spent = _spent(root) - before - idle * (time.monotonic() - started)
+    spent = _spent(root, process) - before - idle * (time.monotonic() - started)
     return spent / len(outcomes)
 
 
-def _spent(root: int) -> float:
+def _spent(root: int, process: str) -> float:
     total = 0.0
-    for process in psutil.Process(root).children(recursive=True):
-        if ROUTER in " ".join(process.cmdline()):
-            times = process.cpu_times()
+    for child in psutil.Process(root).children(recursive=True):
+        if process in " ".join(child.cmdline()):
+            times = child.cpu_times()
             total += times.user + times.system
     return total
